@@ -8,8 +8,10 @@ use std::{
 };
 
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Connection, Error, RootCertStore,
-    client::{Resumption, WebPkiServerVerifier, danger::ServerCertVerifier},
+    CertificateError, ClientConfig, Error, RootCertStore,
+    client::{
+        Resumption, UnbufferedClientConnection, WebPkiServerVerifier, danger::ServerCertVerifier,
+    },
     pki_types::ServerName,
     version::TLS13,
 };
@@ -17,8 +19,9 @@ use rustls::{
 use super::{
     Secured,
     error::ChannelError,
+    exporter::Exporter,
     files::{self, content},
-    handshake::{Failure, binding, complete, timed},
+    handshake::{Failure, complete, timed},
     pinned::{Mismatch, Pinned},
     provider,
     stream::TlsStream,
@@ -172,24 +175,29 @@ impl ClientChannel {
             return Ok(Secured::plain(socket));
         };
         let name = tls.name.clone().unwrap_or_else(|| host(address).to_owned());
-        let config = tls.config()?;
+        let mut config = tls.config()?;
+        let exporter = Exporter::default();
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::new(exporter.clone());
         let wrong_name = |_| ChannelError::WrongName {
             name: name.clone(),
             names: Vec::new(),
         };
         let server = ServerName::try_from(name.clone()).map_err(wrong_name)?;
         let read = reader(name.clone(), tls.trusted.clone());
-        let connection = ClientConnection::new(Arc::new(config), server).map_err(&read)?;
-        let mut connection = Connection::from(connection);
+        let connection =
+            UnbufferedClientConnection::new(Arc::new(config), server).map_err(&read)?;
         let mut line = timed(&socket, ends, limit)?;
-        complete(&mut connection, &mut line).map_err(|failure| match failure {
-            Failure::Line(error) => SessionError::from(error),
-            Failure::Tls(error) => read(error).into(),
-        })?;
-        let binding = binding(&connection).map_err(&read)?;
+        let established =
+            complete(connection, &exporter, &[], &mut line).map_err(|failure| match failure {
+                Failure::Line(error) => SessionError::from(error),
+                Failure::Tls(error) => read(error).into(),
+            })?;
+        let (sealer, opener) = (established.sealer, established.opener);
+        let binding = established.binding;
         Ok(Secured {
             proof: tls.token.as_ref().map(|token| token.proof(&binding)),
-            transport: Box::new(TlsStream::new(socket, connection, read)),
+            transport: Box::new(TlsStream::new(socket, sealer, opener, read)),
             binding: Some(binding),
             tokens: None,
             name: None,

@@ -8,9 +8,12 @@ use std::{
 };
 
 use rustls::{
-    Connection, Error, ServerConfig, ServerConnection,
+    Error, ServerConfig,
     pki_types::{CertificateDer, UnixTime},
-    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{
+        NoServerSessionStorage, UnbufferedServerConnection, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
     version::TLS13,
 };
 use webpki::{EndEntityCert, KeyUsage};
@@ -18,8 +21,9 @@ use webpki::{EndEntityCert, KeyUsage};
 use super::{
     Secured,
     error::ChannelError,
+    exporter::Exporter,
     files::{self, Stamp, content},
-    handshake::{Failure, HANDSHAKE, binding, complete, first_byte, timed},
+    handshake::{Failure, HANDSHAKE, complete, first_byte, timed},
     pinned::fingerprint,
     provider,
     stream::TlsStream,
@@ -128,6 +132,8 @@ impl Loaded {
             .map_err(other)?;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
+        // The records are ours (`record.rs`).
+        config.enable_secret_extraction = true;
         Ok(Self {
             config: Arc::new(config),
             tokens: files.tokens.as_deref().map(Tokens::read).transpose()?,
@@ -267,21 +273,28 @@ impl Acceptor {
             return Err(ChannelError::PlainClient.into());
         }
         let loaded = self.current(log);
-        let connection = ServerConnection::new(loaded.config).map_err(ChannelError::of_server)?;
-        let mut connection = Connection::from(connection);
-        let fed = connection.read_tls(&mut &first[..]);
-        fed.map_err(crate::frame::FrameError::from)?;
-        complete(&mut connection, &mut line).map_err(|failure| match failure {
-            Failure::Line(error) => SessionError::from(error),
-            Failure::Tls(error) => ChannelError::of_server(error).into(),
-        })?;
-        let binding = binding(&connection).map_err(ChannelError::of_server)?;
-        let chain = connection.peer_certificates();
-        let name = chain.and_then(|chain| chain.first()).map(client_name);
+        let exporter = Exporter::default();
+        let mut config = (*loaded.config).clone();
+        config.key_log = Arc::new(exporter.clone());
+        let connection = UnbufferedServerConnection::new(Arc::new(config));
+        let connection = connection.map_err(ChannelError::of_server)?;
+        let established = complete(connection, &exporter, &first, &mut line).map_err(
+            |failure| match failure {
+                Failure::Line(error) => SessionError::from(error),
+                Failure::Tls(error) => ChannelError::of_server(error).into(),
+            },
+        )?;
+        let name = established.certificates.first().map(client_name);
+        let (sealer, opener) = (established.sealer, established.opener);
         Ok(Secured {
             name: name.transpose()?,
-            transport: Box::new(TlsStream::new(socket, connection, ChannelError::of_server)),
-            binding: Some(binding),
+            transport: Box::new(TlsStream::new(
+                socket,
+                sealer,
+                opener,
+                ChannelError::of_server,
+            )),
+            binding: Some(established.binding),
             tokens: loaded.tokens,
             proof: None,
         })

@@ -1,11 +1,10 @@
-//! A TLS connection as a [`Transport`]: two threads use its two directions.
-//!
-//! The connection's state is behind a lock that is held while bytes are encrypted or decrypted, and
-//! never while this party waits for the line.
+//! A TLS connection as a [`Transport`]: two threads use its two directions, which share no lock.
 
 use std::{
-    io::{self, Read, Write},
+    collections::VecDeque,
+    io::{self, IoSlice, Read, Write},
     net::{Shutdown, TcpStream},
+    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -13,16 +12,19 @@ use std::{
     time::Duration,
 };
 
-use rustls::Connection;
+use rustls::{AlertDescription, Error};
 
-use super::error::ChannelError;
+use super::{
+    error::ChannelError,
+    record::{FRAGMENT, Opener, RECORD, Said, Sealer, alert_for, record_length},
+};
 use crate::{lock::lock, transport::Transport};
 
-/// Bytes of ciphertext that one read of the socket takes.
-const READ: usize = 64 << 10;
+/// Bytes that are read ahead of what is asked for.
+const READ: usize = 16 * RECORD;
 
-/// Bytes that one write encrypts: four records.
-const WRITE: usize = 64 << 10;
+/// Bytes that one write seals: sixteen records.
+const WRITE: usize = 16 * FRAGMENT;
 
 /// A handle on a TLS connection whose handshake is over.
 pub(super) struct TlsStream {
@@ -31,46 +33,170 @@ pub(super) struct TlsStream {
 }
 
 struct Shared {
-    connection: Mutex<Connection>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
+    /// The peer has asked for new keys of what this side sends.
+    renewal: AtomicBool,
     /// This party has said goodbye. What comes then is not decrypted, as nobody wants it.
     parted: AtomicBool,
     /// The reading of an error, by the party.
-    read_error: Box<dyn Fn(rustls::Error) -> ChannelError + Send + Sync>,
+    read_error: Box<dyn Fn(Error) -> ChannelError + Send + Sync>,
 }
 
-/// Ciphertext that came and was not looked at yet.
+/// What came: opened data, then records that nobody has looked at yet.
 struct Incoming {
+    opener: Opener,
     bytes: Box<[u8]>,
-    from: usize,
-    to: usize,
+    data: Range<usize>,
+    sealed: Range<usize>,
+    /// Why nothing is opened any more.
+    failed: Option<Error>,
     ended: bool,
 }
 
-/// Ciphertext that the line has not taken yet.
-#[derive(Default)]
+impl Incoming {
+    fn new(opener: Opener) -> Self {
+        Self {
+            opener,
+            bytes: vec![0; READ].into(),
+            data: 0..0,
+            sealed: 0..0,
+            failed: None,
+            ended: false,
+        }
+    }
+
+    /// One read of the socket, behind the start of a record.
+    fn fetch(&mut self, mut socket: &TcpStream) -> io::Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        self.bytes.copy_within(self.sealed.clone(), 0);
+        self.sealed = 0..self.sealed.len();
+        let read = socket.read(&mut self.bytes[self.sealed.end..])?;
+        self.sealed.end += read;
+        self.ended = read == 0;
+        Ok(())
+    }
+
+    /// Opens the next record, if it is all there.
+    fn open(&mut self) -> Result<Option<Said>, Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let opened = self.open_next();
+        self.failed = opened.as_ref().err().cloned();
+        opened
+    }
+
+    fn open_next(&mut self) -> Result<Option<Said>, Error> {
+        let there = &mut self.bytes[self.sealed.clone()];
+        let record = match record_length(there)? {
+            Some(length) if length <= there.len() => &mut there[..length],
+            _ => return Ok(None),
+        };
+        let length = record.len();
+        let said = self.opener.open(record)?;
+        let start = self.sealed.start;
+        self.sealed.start += length;
+        Ok(Some(match said {
+            Said::Data(data) => Said::Data(start + data.start..start + data.end),
+            other => other,
+        }))
+    }
+
+    /// Moves opened data to a buffer; how much.
+    fn take(&mut self, buffer: &mut [u8]) -> usize {
+        let taken = self.data.len().min(buffer.len());
+        let start = self.data.start;
+        buffer[..taken].copy_from_slice(&self.bytes[start..start + taken]);
+        self.data.start += taken;
+        taken
+    }
+}
+
+/// Records that the line has not taken yet.
 struct Outgoing {
-    bytes: Vec<u8>,
-    from: usize,
+    sealer: Sealer,
+    records: VecDeque<Vec<u8>>,
+    /// Bytes of the first record that went.
+    gone: usize,
+}
+
+impl Outgoing {
+    fn new(sealer: Sealer) -> Self {
+        Self {
+            sealer,
+            records: VecDeque::new(),
+            gone: 0,
+        }
+    }
+
+    /// One write to the socket, of what there is.
+    fn send(&mut self, mut socket: &TcpStream) -> io::Result<usize> {
+        let Some(first) = self.records.front() else {
+            return Ok(0);
+        };
+        let mut slices = vec![IoSlice::new(&first[self.gone..])];
+        slices.extend(
+            self.records
+                .iter()
+                .skip(1)
+                .map(|record| IoSlice::new(record)),
+        );
+        let written = socket.write_vectored(&slices)?;
+        self.gone += written;
+        while let Some(first) = self.records.front()
+            && self.gone >= first.len()
+        {
+            self.gone -= first.len();
+            self.records.pop_front();
+        }
+        Ok(written)
+    }
+
+    /// Sends as much as the line takes within one write's limit. `Interrupted` says that some went
+    /// and some is left.
+    fn drain(&mut self, socket: &TcpStream) -> io::Result<()> {
+        let mut moved = false;
+        while !self.records.is_empty() {
+            match self.send(socket) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => moved = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if moved && is_pause(&error) => {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals a part of `buffer`; how much.
+    fn seal(&mut self, buffer: &[u8], renewal: &AtomicBool) -> Result<usize, Error> {
+        if renewal.swap(false, Ordering::SeqCst) {
+            self.records.push_back(self.sealer.renew()?);
+        }
+        let part = &buffer[..buffer.len().min(WRITE)];
+        let records = &mut self.records;
+        self.sealer
+            .seal_data(part, |record| records.push_back(record))?;
+        Ok(part.len())
+    }
 }
 
 impl TlsStream {
     pub(super) fn new(
         socket: TcpStream,
-        connection: Connection,
-        read_error: impl Fn(rustls::Error) -> ChannelError + Send + Sync + 'static,
+        sealer: Sealer,
+        opener: Opener,
+        read_error: impl Fn(Error) -> ChannelError + Send + Sync + 'static,
     ) -> Self {
-        let incoming = Incoming {
-            bytes: vec![0; READ].into(),
-            from: 0,
-            to: 0,
-            ended: false,
-        };
         let shared = Shared {
-            connection: Mutex::new(connection),
-            incoming: Mutex::new(incoming),
-            outgoing: Mutex::default(),
+            incoming: Mutex::new(Incoming::new(opener)),
+            outgoing: Mutex::new(Outgoing::new(sealer)),
+            renewal: AtomicBool::new(false),
             parted: AtomicBool::new(false),
             read_error: Box::new(read_error),
         };
@@ -80,81 +206,52 @@ impl TlsStream {
         }
     }
 
-    /// Sends as much of what is encrypted as the line takes within one write's limit.
-    /// `Interrupted` says that some went and some is left.
-    fn drain(&self, outgoing: &mut Outgoing) -> io::Result<()> {
-        let started = outgoing.from;
-        while outgoing.from < outgoing.bytes.len() {
-            match (&self.socket).write(&outgoing.bytes[outgoing.from..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => outgoing.from += written,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if outgoing.from > started && is_pause(&error) => {
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        outgoing.bytes.clear();
-        outgoing.from = 0;
-        Ok(())
-    }
-
-    /// One read of the socket, where nothing is left of the last.
-    fn fetch(&self, incoming: &mut Incoming) -> io::Result<()> {
-        if incoming.from == incoming.to && !incoming.ended {
-            let read = (&self.socket).read(&mut incoming.bytes)?;
-            (incoming.from, incoming.to, incoming.ended) = (0, read, read == 0);
-        }
-        Ok(())
-    }
-
-    /// Decrypts what came, up to the first plaintext.
-    fn decrypt(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let mut connection = lock(&self.shared.connection);
+    /// Opens records up to the first data, and as many behind it as came and fit. None where more
+    /// has to come.
+    fn opened(&self, incoming: &mut Incoming, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         if self.shared.parted.load(Ordering::SeqCst) {
-            incoming.from = incoming.to;
+            incoming.sealed = 0..0;
             return Ok(incoming.ended.then_some(0));
         }
-        loop {
-            match connection.reader().read(buffer) {
-                Ok(read) => return Ok(Some(read)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The frames say whether anything is missing.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Some(0)),
-                Err(error) => return Err(error),
+        let mut taken = incoming.take(buffer);
+        while taken < buffer.len() {
+            match incoming.open() {
+                Ok(Some(Said::Data(data))) => incoming.data = data,
+                Ok(Some(Said::Renewed { asks: true })) => {
+                    self.shared.renewal.store(true, Ordering::SeqCst);
+                }
+                Ok(Some(Said::Renewed { asks: false } | Said::Nothing)) => {}
+                Ok(Some(Said::Closed)) => incoming.ended = true,
+                Ok(None) => break,
+                // What came before it is taken first.
+                Err(_) if taken > 0 => break,
+                Err(error) => return Err(self.refused(error)),
             }
-            if incoming.from == incoming.to && !incoming.ended {
-                return Ok(None);
-            }
-            let mut rest = &incoming.bytes[incoming.from..incoming.to];
-            incoming.from += connection.read_tls(&mut rest)?;
-            if let Err(error) = connection.process_new_packets() {
-                drop(connection);
-                self.say();
-                let error = (self.shared.read_error)(error);
-                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            taken += incoming.take(&mut buffer[taken..]);
+            if incoming.ended {
+                incoming.sealed = 0..0;
             }
         }
+        // The frames say whether anything is missing.
+        Ok((taken > 0 || incoming.ended).then_some(taken))
     }
 
-    /// Sends what TLS itself has to say, as far as nobody else is sending and the line takes it.
-    fn say(&self) {
-        if let Ok(mut outgoing) = self.shared.outgoing.try_lock() {
-            self.shared.encrypted(&mut outgoing);
+    /// Tells the peer of a record that is refused.
+    fn refused(&self, error: Error) -> io::Error {
+        if let Some(alert) = alert_for(&error) {
+            self.say(alert);
+        }
+        io::Error::new(io::ErrorKind::InvalidData, (self.shared.read_error)(error))
+    }
+
+    /// Sends an alert, as far as nobody else is sending and the line takes it.
+    fn say(&self, alert: AlertDescription) {
+        if let Ok(mut outgoing) = self.shared.outgoing.try_lock()
+            && let Ok(record) = outgoing.sealer.seal_alert(alert)
+        {
+            outgoing.records.push_back(record);
             // The peer may have gone.
-            let _ = self.drain(&mut outgoing);
-        }
-    }
-}
-
-impl Shared {
-    /// Takes what is encrypted.
-    fn encrypted(&self, outgoing: &mut Outgoing) {
-        let mut connection = lock(&self.connection);
-        while connection.wants_write() {
-            let written = connection.write_tls(&mut outgoing.bytes);
-            written.expect("memory takes all that is written");
+            let _ = outgoing.drain(&self.socket);
         }
     }
 }
@@ -171,24 +268,24 @@ impl Read for TlsStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let shared = self.shared.clone();
         let mut incoming = lock(&shared.incoming);
-        if let Some(read) = self.decrypt(&mut incoming, buffer)? {
+        if let Some(read) = self.opened(&mut incoming, buffer)? {
             return Ok(read);
         }
-        self.fetch(&mut incoming)?;
-        let read = self.decrypt(&mut incoming, buffer)?;
+        incoming.fetch(&self.socket)?;
+        let read = self.opened(&mut incoming, buffer)?;
         read.ok_or_else(|| io::ErrorKind::Interrupted.into())
     }
 }
 
 impl Write for TlsStream {
-    /// Encrypts a part of `buffer` once all before it has gone.
+    /// Seals a part of `buffer` once all before it has gone.
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let mut outgoing = lock(&self.shared.outgoing);
-        self.drain(&mut outgoing)?;
-        let part = &buffer[..buffer.len().min(WRITE)];
-        let written = lock(&self.shared.connection).writer().write(part)?;
-        self.shared.encrypted(&mut outgoing);
-        match self.drain(&mut outgoing) {
+        let shared = &self.shared;
+        let mut outgoing = lock(&shared.outgoing);
+        outgoing.drain(&self.socket)?;
+        let sealed = outgoing.seal(buffer, &shared.renewal);
+        let written = sealed.map_err(|error| io::Error::other((shared.read_error)(error)))?;
+        match outgoing.drain(&self.socket) {
             Err(error) if !is_pause(&error) && error.kind() != io::ErrorKind::Interrupted => {
                 Err(error)
             }
@@ -197,7 +294,7 @@ impl Write for TlsStream {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.drain(&mut lock(&self.shared.outgoing))
+        lock(&self.shared.outgoing).drain(&self.socket)
     }
 }
 
@@ -220,12 +317,12 @@ impl Transport for TlsStream {
     /// Says goodbye where it ends the sending, and nobody is sending.
     fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how == Shutdown::Write {
-            let mut connection = lock(&self.shared.connection);
             self.shared.parted.store(true, Ordering::SeqCst);
-            connection.send_close_notify();
-            drop(connection);
-            self.say();
+            self.say(AlertDescription::CloseNotify);
         }
         self.socket.shutdown(how)
     }
 }
+
+#[cfg(test)]
+mod tests;
