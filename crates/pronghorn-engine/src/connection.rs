@@ -147,6 +147,13 @@ impl<T> Kept<T> {
         self.lock().as_ref().map_or(0, |kept| kept.left)
     }
 
+    /// Leaves the value so many uses at most.
+    pub fn limit(&self, uses: usize) {
+        if let Some(kept) = self.lock().as_mut() {
+            kept.left = kept.left.min(uses);
+        }
+    }
+
     /// Works on the value, if there is one.
     pub fn with<U>(&self, work: impl FnOnce(&mut T) -> U) -> Option<U> {
         self.lock().as_mut().map(|kept| work(&mut kept.value))
@@ -187,9 +194,14 @@ mod tests {
         cell.put_for("rows", 10);
         assert_eq!(cell.spend(4), Some("rows"));
         assert_eq!(cell.left(), 6);
+        cell.limit(9);
+        assert_eq!(cell.left(), 6);
         assert_eq!(cell.get(), Some("rows"));
         assert_eq!(cell.spend(6), Some("rows"));
         assert!(cell.spend(1).is_none() && cell.get().is_none());
+        cell.put("others");
+        cell.limit(1);
+        assert!(cell.spend(1).is_some() && cell.spend(1).is_none());
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub trait Persistent: Send + Sync {
         0
     }
 
+    /// Leaves a secret of this connection so many uses at most, where other connections had some.
+    fn limit(&self, _connection: &Connection, _uses: usize) {}
+
     /// The bytes of this connection; `None` before there are any.
     fn saved(&self, _connection: &Connection) -> Option<Saved> {
         None

@@ -16,7 +16,7 @@ use std::{
 use common::*;
 use pronghorn_engine::ServerModel;
 use pronghorn_plan::{Built, Engine, TrustLevel, cost};
-use pronghorn_session::{Client, ConnectOptions, Server, SessionError, in_process};
+use pronghorn_session::{Client, ConnectOptions, Limits, Server, SessionError, in_process};
 
 /// A directory of a test's own.
 struct Scratch(PathBuf);
@@ -62,8 +62,12 @@ impl Case {
 
     /// A new process of the server, as far as that can be told.
     fn serve(&self, built: &Built) -> Running {
+        self.serve_with(built, patient())
+    }
+
+    fn serve_with(&self, built: &Built, limits: Limits) -> Running {
         let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
-        let server = Server::bind("127.0.0.1:0", model, patient()).expect("a free port");
+        let server = Server::bind("127.0.0.1:0", model, limits).expect("a free port");
         Running::start(server.with_store(&self.theirs.0).expect("it can be made"))
     }
 
@@ -163,6 +167,44 @@ fn keys_for_slots_are_sent_once() {
     // A client that has lost its seed has other keys.
     fs::remove_file(case.ours.file("slots-").expect("it was kept")).expect("it is there");
     assert_eq!(case.predicts(&running), first);
+}
+
+/// Two connections with one secret: what one has used, the other has no more, within a prediction
+/// of many batches too. Both sides then begin with new keys.
+#[test]
+fn uses_add_up_within_a_prediction() {
+    let case = Case::new(Engine::Slot, "added-uses");
+    let keys = case.built.plan.slot_key_bytes();
+    let limits = Limits {
+        max_images_per_batch: Some(1),
+        ..patient()
+    };
+    let running = case.serve_with(&case.built, limits);
+    let connect = || {
+        let options = ConnectOptions {
+            trust: Some(TrustLevel::TwoParty),
+            store: Some(case.ours.0.clone()),
+            ..options()
+        };
+        Client::connect(&running.address().to_string(), options).expect("a good client")
+    };
+    let sent = |client: &mut Client, images: usize| {
+        let found = client.predict(&numbers(INPUTS * images), images, &mut |_| {});
+        let stats = found.expect("it is served").stats;
+        assert_eq!(stats.batches, images as u64);
+        stats.bytes_sent
+    };
+    let [mut one, mut other] = [connect(), connect()];
+    let new = sent(&mut one, 1);
+    let old = sent(&mut one, 1);
+    assert!(new >= old + keys);
+    // 64 batches in all: 2 so far, then 60.
+    let second = sent(&mut other, 60);
+    assert!(second < 59 * old + new, "{second}, {new}, {old}, {keys}");
+    // By its own count the first connection has 62 left. By both 2 are.
+    let third = sent(&mut one, 3);
+    assert!(third >= 3 * old + keys, "{third}, {old}, {keys}");
+    assert!(sent(&mut one, 1) < old + keys);
 }
 
 /// A secret is in the store between good predictions alone: one that does not end well ends it.

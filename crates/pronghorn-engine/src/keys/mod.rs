@@ -6,8 +6,9 @@
 //! makes all sets but one anew from their seeds, compares every byte, and uses the one that is left.
 //! It picks that one, and the client learns which when it can change nothing more.
 //!
-//! On slots answers are masked modulo `Q`, and false keys tell nothing ([`pronghorn_he::bfv::Hider`]).
-//! There is one set, and no check.
+//! On slots answers are masked modulo `Q`. False keys tell nothing by themselves, and weights where
+//! the layer's values are opened too ([`pronghorn_he::bfv::Hider`]). A client who departs from the
+//! protocol can extract the model from shares anyway. There is one set, and no check.
 //!
 //! Messages before the first batch of a connection:
 //!

@@ -33,19 +33,25 @@ impl<S: KeySets> Prelude for ServerKeys<S> {
         connection: &Connection,
         _batch: usize,
     ) -> Result<Option<Exchanging>, EngineError> {
-        let plan = self.0.plan();
         let keys = connection.kept::<Kept<Arc<S::Server>>>();
-        if keys.spend(1).is_none() {
-            let machine = KeysServer::new(self.0.clone(), connection, keys);
-            return Ok(Some(Box::new(machine)));
+        if keys.spend(1).is_some() && self.counts(connection) {
+            return Ok(None);
         }
-        if S::KEPT
-            && let Some(served) = connection.kept::<Kept<Served>>().get()
-        {
-            let cache: KeyCache<S::Server> = connection.shared();
-            cache.count(&served.0, 1, most_batches(plan))?;
-        }
-        Ok(None)
+        keys.take();
+        let machine = KeysServer::new(self.0.clone(), connection, keys);
+        Ok(Some(Box::new(machine)))
+    }
+}
+
+impl<S: KeySets> ServerKeys<S> {
+    /// Counts a use over all connections, if the connection's keys have one left.
+    fn counts(&self, connection: &Connection) -> bool {
+        let served = connection.kept::<Kept<Served>>().get();
+        let Some(Served(digest)) = served.filter(|_| S::KEPT) else {
+            return true;
+        };
+        let cache: KeyCache<S::Server> = connection.shared();
+        cache.count(&digest, 1, most_batches(self.0.plan())).is_ok()
     }
 }
 

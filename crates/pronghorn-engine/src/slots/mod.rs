@@ -9,9 +9,10 @@
 //!
 //! The client's [keys](crate::keys) come before its first batch.
 //!
-//! What is revealed: to the server nothing but shapes (RLWE). To the client nothing, whatever keys
-//! and ciphertexts it sends: masks hide values and noise (RLWE). An image's shares add up but for a
-//! probability of `2^-40` a step.
+//! What is revealed: to the server nothing but shapes (RLWE). To the client nothing: masks hide
+//! values and noise (RLWE), also of ciphertexts that it has made up. A false public key tells
+//! weights once the layer's values are opened ([`pronghorn_he::bfv::Hider`]). An image's shares add
+//! up but for a probability of `2^-40` a step.
 
 pub mod client;
 pub(crate) mod keys;

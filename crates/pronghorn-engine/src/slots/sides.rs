@@ -140,6 +140,11 @@ impl Persistent for SlotSeed {
         connection.kept::<Kept<KeptSeed>>().left()
     }
 
+    fn limit(&self, connection: &Connection, uses: usize) {
+        connection.kept::<Kept<KeptSeed>>().limit(uses);
+        connection.kept::<Kept<Arc<ClientSlotKeys>>>().limit(uses);
+    }
+
     fn saved(&self, connection: &Connection) -> Option<Saved> {
         let seed = connection.kept::<Kept<KeptSeed>>().get()?;
         let mut hasher = blake3::Hasher::new_derive_key(NAME);

@@ -11,8 +11,9 @@
 //!
 //! # What the client learns
 //!
-//! Nothing, whatever it has sent: false ciphertexts, with noise of its choice, and false keys. What
-//! it gets is a public function of `b' = b + a v_b + e_0 + r` and `a' = a + a_pk v + e_1`.
+//! Of the answer alone nothing, whatever it has sent: false ciphertexts, with noise of its choice,
+//! and false keys. What it gets is a public function of `b' = b + b_pk v + e_0 + r` and
+//! `a' = a + a_pk v + e_1`.
 //!
 //! 1. `b'` is uniform: `r` is, and occurs in nothing else that the client gets.
 //! 2. `v` and `e_1` then occur in `a'` alone. `a_pk` comes out of a generator, so `a_pk v + e_1` is
@@ -20,9 +21,17 @@
 //!    from uniform. A client may try many seeds of `a_pk`. The generator stands for a random oracle
 //!    there.
 //!
-//! So a simulator draws both. The server's share is fixed by `r`, and both shares add up to the
-//! layer's values: of what a client who follows the protocol sent, and of something else where it
-//! does not. It chooses its own inputs in any case.
+//! So a simulator draws both. All answers under one key share `a_pk`: as many samples of RLWE.
+//!
+//! The server's share is fixed by `r`, and both shares add up to the layer's values. With honest
+//! keys a client who learns that sum too, as where a layer's values are opened, learns nothing else:
+//! `t r / Q`, rounded, follows from it, and what is left of `r` hides `b'`, up to `t |e| / Q` a
+//! coefficient, the probability below.
+//!
+//! **A false public key breaks that.** Under `b_pk = Q / t - a_pk s` the sum is the layer's values
+//! plus `v`. Who learns it takes `a_pk v` off `a'`, and what is left tells the weights.
+//! `tests/bfv/answers.rs` does it. So answers hide weights from a malicious client only as long as
+//! it does not learn the sum. Semi-honest clients make honest keys.
 //!
 //! # When shares add up
 //!

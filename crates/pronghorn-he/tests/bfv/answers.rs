@@ -1,5 +1,11 @@
 //! Answers that hide the weights of the server.
 
+use pronghorn_he::{
+    bfv::{AnswerFormat, SeededCiphertext},
+    rns::wire::{pack, packed_len, unpack},
+};
+use pronghorn_ring::bits;
+
 use super::*;
 
 /// A hidden answer: what the server kept, and what the client got of the bytes.
@@ -155,6 +161,123 @@ fn noise_of_a_clients_choice_tells_nothing() {
     // Without the mask there is no doubt.
     let [ones, threes] = results.map(|result| setup.key.noise(&result).unwrap()[0]);
     assert!((threes / ones - 3.0).abs() < 0.1);
+}
+
+/// `(b + Q / t, a)` in place of `(b, a)`: what it encrypts is the randomness of each encryption.
+fn false_key(honest: &PublicKey<u64>) -> Vec<u8> {
+    let (parameters, ring) = (honest.parameters(), honest.parameters().ring());
+    let mut bytes = Vec::new();
+    honest.encode(&mut bytes);
+    let start = bytes.len() - packed_len(ring, ring.limbs());
+    let mut b = vec![0; ring.limbs() * ring.n()];
+    unpack(ring, ring.limbs(), &bytes[start..], &mut b).unwrap();
+    let primes: Vec<u64> = ring.basis().primes().map(|q| q.word()).collect();
+    let t = parameters.t();
+    let times = |x: u64, y: u64, q: u64| (u128::from(x) * u128::from(y) % u128::from(q)) as u64;
+    let rest = primes.iter().fold(1, |rest, &q| times(rest, q % t, t));
+    for (&q, limb) in primes.iter().zip(b.chunks_exact_mut(ring.n())) {
+        // Q / t, rounded down, is - (Q mod t) / t modulo q.
+        let inverse = (0..64).rev().fold(1, |power, bit| {
+            let square = times(power, power, q);
+            if (q - 2) >> bit & 1 == 1 {
+                times(square, t % q, q)
+            } else {
+                square
+            }
+        });
+        let scaled = times(q - rest % q, inverse, q);
+        limb.iter_mut()
+            .for_each(|word| *word = (*word + scaled) % q);
+    }
+    bytes.truncate(start);
+    pack(ring, ring.limbs(), &b, &mut bytes);
+    bytes
+}
+
+/// The second polynomial of an answer whose bits are all there, `[limb][N]` coefficients.
+fn second(answer: &Answer<u64>) -> Vec<Vec<u64>> {
+    let parameters = answer.parameters();
+    let mut bytes = Vec::new();
+    answer.encode(&mut bytes);
+    let length = Answer::encoded_len(parameters, answer.format());
+    let packed: usize = 2 * packed_len(parameters.ring(), parameters.limbs());
+    let mut rest = &bytes[length - packed..];
+    let limbs = parameters.ring().basis().primes().map(|q| {
+        let (limb, after) = rest.split_at(2 * bits::packed_len(parameters.n(), q.bits()));
+        rest = after;
+        let mut words = vec![0; parameters.n()];
+        bits::unpack(&limb[limb.len() / 2..], q.bits(), &mut words).unwrap();
+        words
+    });
+    limbs.collect()
+}
+
+/// What the proof of the [module](pronghorn_he::bfv) does not cover: a client of a false public key
+/// that learns the sum of both shares too, as where a layer's values are opened. The sum tells the
+/// randomness of the encryption of zero, and without it `a'` tells the weights.
+#[test]
+fn a_false_public_key_and_an_opened_result_tell_weights() {
+    const WEIGHT: i32 = 37;
+    let parameters = &Parameters::<u64>::small(17).unwrap();
+    let mut setup = Setup::new(parameters.clone());
+    let honest = PublicKey::generate_from_seed(&setup.key, &seed(5));
+    let bytes = false_key(&honest);
+    let key = PublicKey::decode(parameters, &bytes).unwrap();
+    // The client's input is zero, and the layer multiplies it by one weight.
+    let input = setup.encrypt(&vec![0; parameters.n()]);
+    let layer = |weight: i32| {
+        let weights = vec![weight; parameters.n()];
+        let multiplier = parameters.multiplier(&weights).unwrap();
+        input.mul_plain(&multiplier).unwrap()
+    };
+    let format = AnswerFormat {
+        limbs: parameters.limbs(),
+        dropped_b: 0,
+        dropped_a: 0,
+    };
+    let hider = Hider::new(&seed(4));
+    let answer = hider.hide(0, &layer(WEIGHT), &key, &format).unwrap();
+    let server = hider.shares(parameters, 0);
+    let client = setup.key.decrypt_answer(&answer).unwrap();
+    let opened = setup.with(&server, &client, |x, y| x + y);
+    // The opened values are the randomness: small coefficients.
+    let randomness = parameters.encode(&opened).unwrap();
+    let t = parameters.t();
+    assert!(
+        randomness
+            .coefficients()
+            .iter()
+            .all(|&x| x <= 1 || x == t - 1)
+    );
+    // The key as a ciphertext, times the randomness, is what was added.
+    let mut as_ciphertext = bytes[..34].to_vec();
+    as_ciphertext[1] = 17;
+    as_ciphertext[2..34].copy_from_slice(parameters.hash());
+    as_ciphertext.extend(&bytes[35..67]);
+    as_ciphertext.extend(0u64.to_le_bytes());
+    as_ciphertext.extend(&bytes[67..]);
+    let as_ciphertext = SeededCiphertext::decode(parameters, &as_ciphertext).unwrap();
+    let added = as_ciphertext
+        .expand()
+        .mul_plain(&randomness.to_multiplier())
+        .unwrap();
+    let found = second(&answer);
+    let fits = |weight: i32| {
+        let guess = layer(weight);
+        let (limb, n, basis) = (0, parameters.n(), parameters.ring().basis());
+        let (q, from) = (basis.prime(limb).word(), parameters.limbs() * n);
+        let parts = [&guess, &added].map(|part| part.words()[from..from + n].to_vec());
+        let mut sum: Vec<u64> = std::iter::zip(&parts[0], &parts[1])
+            .map(|(x, y)| (x + y) % q)
+            .collect();
+        basis.ntt(limb).inverse(&mut sum);
+        std::iter::zip(&sum, &found[limb]).all(|(x, y)| {
+            let error = (q + x - y) % q;
+            error.min(q - error) < 64
+        })
+    };
+    let fitting: Vec<i32> = (-128..128).filter(|&weight| fits(weight)).collect();
+    assert_eq!(fitting, [WEIGHT]);
 }
 
 /// More answers and more noise ask for a larger modulus.

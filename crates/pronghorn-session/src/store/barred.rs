@@ -66,7 +66,8 @@ impl Barred {
         };
         let append = || {
             let mut file = private().append(true).create(true).open(path)?;
-            file.write_all(format!("{}\n", line(name)).as_bytes())?;
+            // A crash may have left a line without its end.
+            file.write_all(format!("\n{}\n", line(name)).as_bytes())?;
             file.sync_all()?;
             sync_name(path)
         };
@@ -107,6 +108,9 @@ mod tests {
         let has = |name: &str| open().has(name).expect("it is ours");
         assert!(has("alice") && has("bob\nalice2") && !has("alice2") && !has("carol"));
         let file = path.join("server").join(FILE);
+        fs::write(&file, "alice\nbob alice2\ncar").expect("it is ours");
+        open().add("dora").expect("it is ours");
+        assert!(has("dora") && !has("carol"));
         let kept = fs::read_to_string(&file)
             .expect("it is there")
             .replace("alice\n", "");

@@ -66,16 +66,8 @@ pub(crate) struct KeptFile {
     plan_hash: [u8; 32],
     /// The name of the value in the file, where that is known.
     id: Option<[u8; 32]>,
-    /// The secret of the prediction under way, which is out of the file.
-    out: Option<Out>,
-}
-
-/// A secret that a prediction uses.
-struct Out {
-    /// None for one that the prediction itself makes.
-    id: Option<[u8; 32]>,
-    /// What it had left in the file, and what the connection had.
-    left: [usize; 2],
+    /// Whether a prediction is under way, whose secret is out of the file.
+    is_out: bool,
 }
 
 impl KeptFile {
@@ -86,7 +78,7 @@ impl KeptFile {
             name: format!("{kind}-{}", hex(plan_hash)),
             plan_hash: *plan_hash,
             id: None,
-            out: None,
+            is_out: false,
         }
     }
 
@@ -144,7 +136,7 @@ impl KeptFile {
         value: &dyn Persistent,
         connection: &Connection,
     ) -> Result<(), StoreError> {
-        if self.out.is_some() {
+        if self.is_out {
             return Ok(());
         }
         self.sweep(now());
@@ -158,15 +150,15 @@ impl KeptFile {
             Some((*id, secret, u32::from_le_bytes(*left) as usize))
         });
         match (own, found) {
-            (Some(_), None) => return Err(self.lost()),
+            // Other connections may have had some of its uses.
+            (Some(own), Some((id, _, left))) if id == own => value.limit(connection, left),
+            // Another process was faster.
+            (Some(_), _) => return Err(self.lost()),
             // What a newer version does not read is made anew.
             (None, Some((_, secret, left))) => drop(value.offer(connection, secret, left)),
-            _ => {}
+            (None, None) => {}
         }
-        self.out = Some(Out {
-            id: found.map(|(id, ..)| id),
-            left: [found.map_or(0, |found| found.2), value.left(connection)],
-        });
+        self.is_out = true;
         Ok(())
     }
 
@@ -195,18 +187,6 @@ impl KeptFile {
     fn lost(&self) -> StoreError {
         StoreError::Lost {
             path: self.path().display().to_string(),
-        }
-    }
-
-    /// What a connection's secret may still serve: by its own count, and by that of all connections.
-    fn left(&self, value: &dyn Persistent, connection: &Connection, id: &[u8; 32]) -> usize {
-        let own = value.left(connection);
-        match &self.out {
-            Some(out) if out.id == Some(*id) => {
-                let [stored, had] = out.left;
-                own.min(stored.saturating_sub(had.saturating_sub(own)))
-            }
-            _ => own,
         }
     }
 
@@ -258,9 +238,8 @@ impl KeptFile {
         match (saved, value.uses()) {
             (Some(saved), Some(_)) if self.id != Some(saved.id) => self.write(&saved),
             (Some(saved), None) => {
-                let left = self.left(value, connection, &saved.id);
-                self.out = None;
-                match left {
+                self.is_out = false;
+                match value.left(connection) {
                     0 => Ok(()),
                     left => self.replace(&saved, &(left as u32).to_le_bytes(), || Ok(())),
                 }
@@ -604,6 +583,10 @@ mod tests {
             self.left.load(Ordering::Relaxed)
         }
 
+        fn limit(&self, _connection: &Connection, uses: usize) {
+            self.left.fetch_min(uses, Ordering::Relaxed);
+        }
+
         fn saved(&self, _connection: &Connection) -> Option<Saved> {
             let bytes = self.bytes.lock().unwrap().clone();
             (!bytes.is_empty()).then(|| Saved {
@@ -671,8 +654,8 @@ mod tests {
             });
             assert_eq!(stored.unwrap_or(0), left, "turn {turn}");
         }
-        assert!(both[0].left(&connection) > 0);
-        assert!(files[0].offer(&both[0], &connection, 1).is_err());
+        assert!(both[1].left(&connection) > 0);
+        assert!(files[1].offer(&both[1], &connection, 1).is_err());
         fs::remove_dir_all(directory).unwrap();
     }
 }
