@@ -7,63 +7,22 @@
 //!
 //! # The protocol, version 2
 //!
-//! All integers are little-endian. A connection carries frames, the same both ways:
-//!
-//! | bytes | field |
-//! |---|---|
-//! | 4 | length of the payload, `u32` |
-//! | 1 | kind |
-//! | length | payload |
-//!
-//! | kind | name | from | payload | at most |
-//! |---|---|---|---|---|
-//! | 1 | `ClientHello` | client | `"PRONGHRN"`, version `u16`, then postcard: trust level (0 two-party, 1 encrypted, 2 client-aided, 3 multi-key), expected plan hash (0, or 1 and 32 bytes), model (0, or 1, its name, and 0, or 1 and its version) | 64 KiB |
-//! | 2 | `ServerHello` | server | `"PRONGHRN"`, version `u16`, then postcard: trust level, plan hash (32 bytes), plan length `u32`, most images a batch `u32`, images left (0, or 1 and `u64`), prepared batches a client `u32`, name of the store of them (16 bytes), the model's name and version | 64 KiB |
-//! | 3 | `PlanRequest` | client | empty | 0 |
-//! | 4 | `PlanBytes` | server | the plan (`Plan::to_bytes`) | the announced length, itself at most 1 MiB |
-//! | 5 | `Begin` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of a preparation (0, or 1 and 16 bytes) | 64 KiB |
-//! | 6 | `Data` | both | one message of the machines | [`Machine::max_incoming`] |
-//! | 7 | `Done` | both | postcard: images of the batch `u32`, images left (0, or 1 and `u64`; 0 from a client), whether the server closes after it (0 or 1; 0 from a client), then the transcript's digest (32 bytes) | 64 KiB |
-//! | 8 | `Error` | both | code `u16` ([`ErrorCode`]), UTF-8 text | 4 KiB |
-//! | 9 | `Bye` | client | empty | 0 |
-//! | 10 | `Prepare` | client | postcard: plan hash (32 bytes), images of the batch `u32`, name of the preparation (16 bytes) | 64 KiB |
-//! | 11 | `Begun` | server | postcard: whether the batch uses the preparation (0 or 1) | 64 KiB |
-//! | 12 | `Token` | client | the proof of a token (32 bytes) | 32 |
-//! | 13 | `ListingRequest` | client | `"PRONGHRN"`, version `u16` | 64 KiB |
-//! | 14 | `Listing` | server | `"PRONGHRN"`, version `u16`, then postcard: for each model its name and version, trust level, plan hash (32 bytes) | 64 KiB |
-//! | 15 | `Role` | roles of `multi-key` | see [`multikey`] | 41 |
-//!
-//! postcard writes `u32` and `u64` as LEB128 varints, and a text after its length. Names and versions
-//! of models have 1 to 64 ASCII letters, digits, points, hyphens and underscores. Magic, version and `Error` have fixed places
-//! that no version moves, so that any two versions can tell each other apart.
-//!
-//! ```text
-//! client                                server
-//! Token        (on TLS, if it has one) ->
-//! ClientHello                     ->
-//!                                 <-    ServerHello
-//! PlanRequest  (unless it has it) ->
-//!                                 <-    PlanBytes
-//! Begin, or Prepare               ->                        \
-//!                                 <-    Begun (*)            |
-//! Data ...                        ->    as the machines      | any number
-//!                                 <-    Data ... want        | of batches
-//! Done (**)                       ->                         |
-//!                                 <-    Done                /
-//! Bye                             ->
-//! ```
+//! A connection carries frames, the same both ways: the length of a payload (`u32`), its kind
+//! ([`frame::Kind`]), and the payload. `docs/wire.md` has each message with its fields, bounds and
+//! golden bytes, and the order of a session. `Data` is a message of the machines, at most
+//! [`Machine::max_incoming`] bytes. Roles of `multi-key` have messages of their own ([`multikey`]).
 //!
 //! A client that sends `ListingRequest` in place of `ClientHello` is answered by `Listing`, and the
 //! connection ends.
 //!
-//! (*) Where `Begin` names a preparation, which the client has taken from its store by then. The
-//! server takes its half from its own, and the batch runs without preparation where it has none of
-//! that name (any more); the client's half is then destroyed.
+//! A preparation that `Begin` names the client has taken from its store by then. The server takes
+//! its half from its own, and the batch runs without preparation where it has none of that name
+//! (any more); the client's half is then destroyed.
 //!
-//! (**) After `Prepare` alone: the server keeps its half once it has compared the client's digest
-//! with its own, the client once it has compared the server's. A prediction leaves nothing with the
-//! server, so there the client alone compares, before it returns outputs or keeps what the server
-//! published, and no message is added.
+//! The client ends a preparation with `Done`, too. The server keeps its half once it has compared
+//! the client's digest with its own, the client once it has compared the server's. A prediction
+//! leaves nothing with the server, so there the client alone compares, before it returns outputs or
+//! keeps what the server published, and no message is added.
 //!
 //! # The channel
 //!

@@ -1,4 +1,4 @@
-//! The small messages, encoded and decoded; the layout is in the crate's documentation.
+//! The small messages, encoded and decoded; the layout is in `docs/wire.md`.
 
 use pronghorn_plan::TrustLevel;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
