@@ -199,6 +199,88 @@ class Client:
         Costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations (None where nobody sees
         them), prepared_batches, lost_preparations."""
 
+class MultiKeyCloud:
+    """A cloud for one model that it cannot read."""
+    def __init__(
+        self,
+        listen: str,
+        directory: Path,
+        *,
+        owner: str | None = None,
+        clients: int = 4,
+        max_upload: int = ...,
+        log: Callable[[str, str, str, dict[str, Any]], None] | None = None,
+        tls: Path | ServerTls | None = None,
+        insecure_plain_tcp: bool = False,
+    ) -> None: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+    def run(self) -> None:
+        """Serves until stopped or interrupted."""
+    def start(self) -> None:
+        """Serves on a thread of its own."""
+    def stop(self) -> None:
+        """Ends all connections and waits for them."""
+
+class MultiKeyOwner:
+    """A model owner's keys in a directory, with its network."""
+    def __init__(self, model: Model, options: PlanOptions, directory: Path, error: float, results: int) -> None: ...
+    @property
+    def name(self) -> str:
+        """64 hexadecimal digits."""
+    @property
+    def results_left(self) -> int: ...
+    def terms(self) -> dict[str, Any]:
+        """error, reach, results, key_bytes."""
+    def attend(
+        self,
+        address: str,
+        timeout: float,
+        log: Callable[[str, str, str, dict[str, Any]], None],
+        *,
+        tls: Path | ClientTls | None = None,
+        token: str | Path | None = None,
+        insecure_plain_tcp: bool = False,
+    ) -> None:
+        """Publishes where the cloud lacks the model, and takes part in decryptions until interrupted."""
+    def stop(self) -> None:
+        """Ends `attend` on another thread."""
+
+class MultiKeyClient:
+    """A client of a cloud."""
+    def __init__(
+        self,
+        address: str,
+        owner: str,
+        directory: Path,
+        timeout: float,
+        *,
+        tls: Path | ClientTls | None = None,
+        token: str | Path | None = None,
+        insecure_plain_tcp: bool = False,
+    ) -> None: ...
+    @property
+    def name(self) -> str:
+        """64 hexadecimal digits."""
+    @property
+    def input_shape(self) -> list[int]: ...
+    @property
+    def output_shape(self) -> list[int]: ...
+    @property
+    def finish(self) -> list[str]: ...
+    def terms(self) -> dict[str, Any]:
+        """As of `MultiKeyOwner`."""
+    def join(self) -> int | None:
+        """Introduces itself, and sends public keys unless the cloud has them; their bytes."""
+    def predict(
+        self, inputs: NDArray[np.float32], progress: Progress | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float32], dict[str, Any]]:
+        """The values before and after `finish`, and costs: seconds, bytes_sent, bytes_received."""
+    def close(self) -> None:
+        """Leaves the cloud."""
+
 def passes() -> list[tuple[str, str]]:
     """The passes over an encrypted network, each with what it does."""
 

@@ -149,7 +149,7 @@ def serve(
         _check.whole("prepare", prepare, 0),
         _check.whole("prepare_bytes", prepare_bytes, 1),
         _check.directory("store", store),
-        _entries_to(_check.callback("log", log)),
+        entries_to(_check.callback("log", log)),
     )
     queue = (
         _check.whole("max_waiting", max_waiting, 0),
@@ -173,7 +173,7 @@ def serve(
             queue_timeout=queue[1],
             turn=queue[2],
             proxies=[_check.text("a proxy", each, "10.1.0.0/16") for each in proxies],
-            tls=_paths(tls),
+            tls=paths(tls),
             insecure_plain_tcp=bool(insecure_plain_tcp),
         )
     return Server(native, offered, options)
@@ -221,7 +221,7 @@ class LogLine(str):
 Entries: TypeAlias = Callable[[str, str, str, dict[str, Any]], None]
 
 
-def _entries_to(log: Callable[[LogLine], None] | None) -> Entries | None:
+def entries_to(log: Callable[[LogLine], None] | None) -> Entries | None:
     """Calls `log` with the core's entries."""
     if log is None:
         return None
@@ -447,7 +447,7 @@ def connect_with(
             cores,
             directory,
             model=None if model is None else _check.text("model", model, "triage@2"),
-            tls=_paths(tls),
+            tls=paths(tls),
             token=token_of(token),
             insecure_plain_tcp=bool(insecure_plain_tcp),
             cancel=cancel,
@@ -479,12 +479,12 @@ def list_models(
     limit = _check.seconds("timeout", timeout)
     with native_errors(RunError):
         listed = _native.list_models(
-            address, limit, tls=_paths(tls), token=token_of(token), insecure_plain_tcp=bool(insecure_plain_tcp)
+            address, limit, tls=paths(tls), token=token_of(token), insecure_plain_tcp=bool(insecure_plain_tcp)
         )
     return [Listed(*each) for each in listed]
 
 
-def _paths(tls: PathOption | Tls | None) -> Path | Tls | None:
+def paths(tls: PathOption | Tls | None) -> Path | Tls | None:
     """A directory as a path; files as they are."""
     return Path(tls) if isinstance(tls, str | os.PathLike) else tls
 

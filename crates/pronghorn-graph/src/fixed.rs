@@ -97,6 +97,18 @@ pub enum Finish {
     Class,
 }
 
+impl Finish {
+    /// Its name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Softmax => "softmax",
+            Self::ArgMax => "arg_max",
+            Self::Sigmoid => "sigmoid",
+            Self::Class => "class",
+        }
+    }
+}
+
 /// One integer operator with the range it is proven to stay in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FixedNode {

@@ -146,8 +146,8 @@ pub enum PolynomialError {
     Graph(#[from] GraphError),
     /// An activation that is no polynomial.
     #[error(
-        "node {node} ({operator}, shape {shape:?}) is no polynomial: trust level encrypted computes additions and \
-         multiplications only. Retrain with x^2 or another polynomial in its place, or use a level whose activations \
+        "node {node} ({operator}, shape {shape:?}) is no polynomial: trust levels encrypted and multi-key compute additions \
+         and multiplications only. Retrain with x^2 or another polynomial in its place, or use a level whose activations \
          are exact"
     )]
     NotPolynomial {

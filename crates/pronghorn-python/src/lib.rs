@@ -5,6 +5,7 @@ pub mod array;
 mod fork;
 pub mod machine;
 pub mod model;
+mod multikey;
 mod network;
 mod options;
 mod tls;
@@ -50,6 +51,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<network::Server>()?;
     module.add_class::<network::Client>()?;
     module.add_class::<watch::Cancel>()?;
+    module.add_class::<multikey::Cloud>()?;
+    module.add_class::<multikey::Owner>()?;
+    module.add_class::<multikey::CloudClient>()?;
     module.add_function(wrap_pyfunction!(network::list_models, module)?)?;
     module.add_function(wrap_pyfunction!(network::limits, module)?)?;
     module.add_function(wrap_pyfunction!(tls::check_server_tls, module)?)?;

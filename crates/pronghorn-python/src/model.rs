@@ -38,7 +38,7 @@ pub struct Model {
 
 impl Model {
     /// The graph.
-    pub fn graph(&self) -> &Graph {
+    pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
 }

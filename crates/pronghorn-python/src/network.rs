@@ -239,7 +239,7 @@ pub fn limits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 /// How long a server that drains waits before it looks for signals.
 const DRAIN_STEP: Duration = Duration::from_millis(100);
 
-fn fields_dict<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
+pub fn fields_dict<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
     let fields = PyDict::new(py);
     for (name, value) in &entry.fields {
         match value {
@@ -604,7 +604,7 @@ fn seconds(value: f64) -> PyResult<Duration> {
 }
 
 /// The time limits of a client whose user gave this one.
-fn timed(timeout: f64) -> PyResult<ConnectOptions> {
+pub fn timed(timeout: f64) -> PyResult<ConnectOptions> {
     let (timeout, defaults) = (seconds(timeout)?, ConnectOptions::default());
     Ok(ConnectOptions {
         timeout,
@@ -613,7 +613,7 @@ fn timed(timeout: f64) -> PyResult<ConnectOptions> {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

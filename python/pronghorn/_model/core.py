@@ -33,7 +33,7 @@ class Shaped(ABC):
 
     @property
     @abstractmethod
-    def _core(self) -> _native.Model | _native.Compiled | _native.Client: ...
+    def _core(self) -> _native.Model | _native.Compiled | _native.Client | _native.MultiKeyClient: ...
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -184,6 +184,11 @@ class Model(Shaped):
     def _core(self) -> _native.Model:
         return self._native
 
+    @property
+    def parts(self) -> tuple[_native.Model, PlanOptions]:
+        """The model and the options that its plans begin with, as the core takes them."""
+        return self._native, self._options
+
     def changed(self, **options: Any) -> Model:
         """The same model with other options of `PlanOptions`."""
         return Model(self._imported, self._native, self._options.changed(**options))

@@ -8,7 +8,7 @@ import typer
 
 import pronghorn
 from pronghorn import _interrupt
-from pronghorn.cli import bench, calibrate, demo, doctor, keys, models, plan, predict, serve, verify
+from pronghorn.cli import bench, calibrate, demo, doctor, keys, models, multikey, plan, predict, serve, verify
 from pronghorn.cli.console import Commands
 
 __all__ = ["app"]
@@ -49,6 +49,7 @@ app.command()(demo.demo)
 app.command()(doctor.doctor)
 app.command()(keys.keys)
 app.command()(calibrate.calibrate)
+app.add_typer(multikey.app, name="multikey")
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)(
     bench.bench
 )

@@ -123,6 +123,17 @@ class Preparation:
         byte_scale = 1.0 if as_they_are else 255.0
         return Preprocessing(self.scale, mean, std, self.resize, self.short_side, byte_scale)
 
+    def arguments(self) -> list[str]:
+        """These options as another process takes them."""
+        given: dict[str, object] = {
+            "--scale": self.scale,
+            "--mean": self.mean,
+            "--std": self.std,
+            "--short-side": self.short_side,
+        }
+        options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+        return [*options, *(["--resize"] if self.resize else [])]
+
     def load(self, path: Path, shape: tuple[int, ...], as_they_are: bool, label_column: str | None = None) -> Loaded:
         """The images of a file or folder; `as_they_are`: bytes are not divided unasked."""
         return load_images(path, shape, self.values(as_they_are), label_column)

@@ -106,6 +106,14 @@ impl Face {
         }
     }
 
+    /// The shape of a result after the client's operations.
+    pub fn output_shape(&self) -> Vec<usize> {
+        match self.finish.contains(&Finish::ArgMax) {
+            true => vec![1],
+            false => self.output.clone(),
+        }
+    }
+
     /// Refuses shapes that are not the network's.
     fn check(&self, network: &Network) -> Result<(), NetworkError> {
         let ends = [(&self.input, 0), (&self.output, network.output)];

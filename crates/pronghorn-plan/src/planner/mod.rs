@@ -14,6 +14,7 @@ mod fidelity;
 mod fixed_point;
 mod guards;
 mod method;
+mod multikey;
 mod options;
 mod parameters;
 pub mod precision;
@@ -29,6 +30,7 @@ use pronghorn_graph::{float, graph::Graph, passes};
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
 pub use fidelity::{Fidelity, OutputError, REFUSE, WARN};
+pub use multikey::polynomial;
 pub use options::{
     BuildOptions, Engine, KEY_CHECKS, Opening, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR,
 };

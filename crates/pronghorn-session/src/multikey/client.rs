@@ -1,7 +1,7 @@
 //! A client of a cloud.
 
 use pronghorn_he::multikey::Party;
-use pronghorn_multikey::roles::{Client, Face};
+use pronghorn_multikey::roles::{Client, Terms};
 use pronghorn_ring::random::Seed;
 
 use super::{
@@ -56,20 +56,9 @@ impl CloudClient {
         self.client.party()
     }
 
-    /// Shapes of inputs and results.
-    pub fn face(&self) -> &Face {
-        &self.client.terms().description.face
-    }
-
-    /// The largest magnitude of an input, and the largest error of a result that was not spoiled.
-    pub fn bounds(&self) -> Result<[f64; 2], CloudError> {
-        let terms = self.client.terms();
-        Ok([terms.reach(), terms.error()?])
-    }
-
-    /// Most bytes of this party's public keys.
-    pub fn most_key_bytes(&self) -> usize {
-        self.client.terms().most_key_bytes()
+    /// What all parties agree on.
+    pub fn terms(&self) -> &Terms<u32> {
+        self.client.terms()
     }
 
     /// Introduces itself to the model owner, and sends the public keys unless the cloud has them.
@@ -137,6 +126,16 @@ impl CloudClient {
         Ok(self.client.finish(&theirs, &partial)?)
     }
 
+    /// Says goodbye. Nothing can be asked for after it.
+    pub fn leave(&mut self) {
+        if !self.over {
+            // The cloud notices without it, too.
+            let _ = self.peer.send(What::Bye, &[]);
+            self.over = true;
+            self.peer.close(None);
+        }
+    }
+
     fn ended(&mut self, error: CloudError) -> CloudError {
         self.over = true;
         self.peer.close(None);
@@ -146,10 +145,6 @@ impl CloudClient {
 
 impl Drop for CloudClient {
     fn drop(&mut self) {
-        if !self.over {
-            // The cloud notices without it, too.
-            let _ = self.peer.send(What::Bye, &[]);
-            self.peer.close(None);
-        }
+        self.leave();
     }
 }

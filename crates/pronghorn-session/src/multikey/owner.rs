@@ -3,7 +3,10 @@
 use std::{
     fs::File,
     path::Path,
-    sync::atomic::Ordering,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -61,6 +64,8 @@ pub struct OwnerKeys {
     directory: Directory,
     terms: Terms<u32>,
     owner: Owner<u32>,
+    /// Results that are left, for whoever looks on.
+    left: Arc<AtomicU64>,
     _lock: File,
 }
 
@@ -118,6 +123,7 @@ impl OwnerKeys {
         Ok(Self {
             directory,
             terms,
+            left: Arc::new(AtomicU64::new(owner.results_left())),
             owner,
             _lock: lock,
         })
@@ -136,6 +142,11 @@ impl OwnerKeys {
     /// Results that may still be decrypted.
     pub fn results_left(&self) -> u64 {
         self.owner.results_left()
+    }
+
+    /// The number of results that may still be decrypted, now and later.
+    pub fn left(&self) -> Arc<AtomicU64> {
+        self.left.clone()
     }
 
     /// Publishes the network where the cloud has not got it, and takes part in decryptions until
@@ -275,6 +286,7 @@ impl OwnerKeys {
                 let persist = |ledger: &[u8]| directory.replace(LEDGER, ledger);
                 let partial = self.owner.decrypt(&outcome, contribution, persist)?;
                 let left = self.results_left();
+                self.left.store(left, Ordering::Relaxed);
                 let text = format!("decrypted a result; {left} are left");
                 log(&Entry::new(Level::Info, "decrypted", &text).number("left", left));
                 Ok((What::Partial, partial))

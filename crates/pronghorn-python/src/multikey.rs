@@ -1,0 +1,395 @@
+//! The roles of `multi-key`: cloud, model owner, client.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
+use pronghorn_graph::{float, polynomial::PolyGraph};
+use pronghorn_he::multikey::Party;
+use pronghorn_multikey::{Aim, roles::Terms};
+use pronghorn_plan::planner;
+use pronghorn_session::{
+    Entry, Level,
+    multikey::{self, CloudError, CloudLimits, CloudOptions, CloudServer, OwnerKeys},
+};
+use pyo3::{prelude::*, types::PyDict};
+
+use crate::{
+    array, coded, fork,
+    model::Model,
+    native,
+    network::{advised, fields_dict, hex, parse_hash, timed},
+    options::PlanOptions,
+    tls::{ClientTls, ServerTls, TokenSource, client_channel, server_channel},
+    watch::{Callback, Watch, abandonable, waited, watched},
+};
+
+/// A cloud for one model that it cannot read.
+#[pyclass(frozen, name = "MultiKeyCloud")]
+pub struct Cloud {
+    server: Arc<CloudServer>,
+    running: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+#[pymethods]
+impl Cloud {
+    #[new]
+    #[pyo3(signature = (listen, directory, *, owner=None, clients=4, max_upload=2 << 30, log=None, tls=None, insecure_plain_tcp=false))]
+    #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
+    fn new(
+        py: Python<'_>,
+        listen: String,
+        directory: PathBuf,
+        owner: Option<&str>,
+        clients: usize,
+        max_upload: u64,
+        log: Option<Py<PyAny>>,
+        tls: Option<ServerTls>,
+        insecure_plain_tcp: bool,
+    ) -> PyResult<Self> {
+        let options = CloudOptions {
+            owner: owner.map(party).transpose()?,
+            channel: server_channel(tls, insecure_plain_tcp)?,
+            limits: CloudLimits {
+                clients,
+                upload: max_upload,
+                ..CloudLimits::default()
+            },
+        };
+        let mut server = abandonable(py, move || {
+            CloudServer::bind(&listen, &directory, options).map_err(refused)
+        })?;
+        if let Some(log) = log {
+            server = server.with_log(told(log));
+        }
+        Ok(Self {
+            server: Arc::new(server),
+            running: Mutex::new(None),
+        })
+    }
+
+    #[getter]
+    fn address(&self) -> String {
+        self.server.local_addr().to_string()
+    }
+
+    /// The SHA-256 of its certificate; none on plain TCP.
+    #[getter]
+    fn fingerprint(&self) -> Option<String> {
+        self.server.fingerprint()
+    }
+
+    /// Serves until stopped or interrupted.
+    fn run(&self, py: Python<'_>) -> PyResult<()> {
+        self.start()?;
+        loop {
+            py.detach(|| thread::sleep(Duration::from_millis(100)));
+            if let Err(interrupt) = py.check_signals() {
+                self.stop(py);
+                return Err(interrupt);
+            }
+            let running = self.running.lock().map_err(native)?;
+            if running.as_ref().is_none_or(thread::JoinHandle::is_finished) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Serves on a thread of its own.
+    fn start(&self) -> PyResult<()> {
+        fork::compute()?;
+        let mut running = self.running.lock().map_err(native)?;
+        if running.is_none() {
+            let server = self.server.clone();
+            *running = Some(thread::spawn(move || server.run()));
+        }
+        Ok(())
+    }
+
+    /// Ends all connections and waits for them.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| {
+            self.server.stop();
+            let running = self.running.lock();
+            let thread = running.ok().and_then(|mut running| running.take());
+            if let Some(thread) = thread {
+                // A panic of the accept loop has already been printed.
+                let _ = thread.join();
+            }
+        });
+    }
+}
+
+/// A model owner's keys in a directory, with its network.
+#[pyclass(frozen, name = "MultiKeyOwner")]
+pub struct Owner {
+    graph: Arc<PolyGraph>,
+    /// Locked while the owner attends.
+    keys: Arc<Mutex<OwnerKeys>>,
+    party: Party,
+    terms: Terms<u32>,
+    left: Arc<AtomicU64>,
+    watch: Arc<Watch>,
+}
+
+#[pymethods]
+impl Owner {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        model: Py<Model>,
+        options: PlanOptions<'_>,
+        directory: PathBuf,
+        error: f64,
+        results: u64,
+    ) -> PyResult<Self> {
+        let graph = model.get().graph().clone();
+        let options = options.read(&graph.nodes[0].shape)?;
+        let aim = Aim { error, results };
+        let (graph, keys) = abandonable(py, move || {
+            let graph = planner::polynomial(&graph, &options).map_err(native)?;
+            let keys = OwnerKeys::open(&directory, &graph, aim).map_err(refused)?;
+            Ok((graph, keys))
+        })?;
+        Ok(Self {
+            graph: Arc::new(graph),
+            party: keys.party(),
+            terms: keys.terms().clone(),
+            left: keys.left(),
+            keys: Arc::new(Mutex::new(keys)),
+            watch: Arc::default(),
+        })
+    }
+
+    /// Its name, 64 hexadecimal digits.
+    #[getter]
+    fn name(&self) -> String {
+        hex(&self.party.0)
+    }
+
+    #[getter]
+    fn results_left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// Sizes and bounds that all parties agree on.
+    fn terms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        terms_dict(py, &self.terms)
+    }
+
+    /// Publishes the model where the cloud lacks it, and takes part in decryptions until
+    /// interrupted.
+    #[pyo3(signature = (address, timeout, log, *, tls=None, token=None, insecure_plain_tcp=false))]
+    #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
+    fn attend(
+        &self,
+        py: Python<'_>,
+        address: String,
+        timeout: f64,
+        log: Py<PyAny>,
+        tls: Option<ClientTls>,
+        token: Option<TokenSource>,
+        insecure_plain_tcp: bool,
+    ) -> PyResult<()> {
+        let options = pronghorn_session::ConnectOptions {
+            channel: client_channel(tls, token, insecure_plain_tcp)?,
+            cancel: self.watch.cancel.clone(),
+            ..timed(timeout)?
+        };
+        let (keys, graph, log) = (self.keys.clone(), self.graph.clone(), told(log));
+        watched(py, Callback::none(), &self.watch, move |_| {
+            let mut keys = keys.lock().map_err(native)?;
+            keys.attend(&graph, &address, &options, &log)
+                .map_err(refused)
+        })
+    }
+
+    /// Ends `attend` on another thread.
+    fn stop(&self) {
+        self.watch.cancel.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A client of a cloud.
+#[pyclass(frozen, name = "MultiKeyClient")]
+pub struct CloudClient {
+    client: Arc<Mutex<multikey::CloudClient>>,
+    terms: Terms<u32>,
+    party: Party,
+    watch: Arc<Watch>,
+}
+
+#[pymethods]
+impl CloudClient {
+    #[new]
+    #[pyo3(signature = (address, owner, directory, timeout, *, tls=None, token=None, insecure_plain_tcp=false))]
+    #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
+    fn new(
+        py: Python<'_>,
+        address: String,
+        owner: &str,
+        directory: PathBuf,
+        timeout: f64,
+        tls: Option<ClientTls>,
+        token: Option<TokenSource>,
+        insecure_plain_tcp: bool,
+    ) -> PyResult<Self> {
+        let (watch, owner) = (Arc::<Watch>::default(), party(owner)?);
+        let options = pronghorn_session::ConnectOptions {
+            channel: client_channel(tls, token, insecure_plain_tcp)?,
+            cancel: watch.cancel.clone(),
+            ..timed(timeout)?
+        };
+        fork::compute()?;
+        let client = waited(py, &watch, move |_| {
+            let seed = multikey::client_seed(&directory).map_err(refused)?;
+            multikey::CloudClient::meet(&address, owner, &seed, options).map_err(refused)
+        })?;
+        Ok(Self {
+            terms: client.terms().clone(),
+            party: client.party(),
+            client: Arc::new(Mutex::new(client)),
+            watch,
+        })
+    }
+
+    /// Its name, 64 hexadecimal digits.
+    #[getter]
+    fn name(&self) -> String {
+        hex(&self.party.0)
+    }
+
+    #[getter]
+    fn input_shape(&self) -> Vec<usize> {
+        self.terms.description.face.input.clone()
+    }
+
+    #[getter]
+    fn output_shape(&self) -> Vec<usize> {
+        self.terms.description.face.output_shape()
+    }
+
+    /// The client's operations on results, such as `softmax`.
+    #[getter]
+    fn finish(&self) -> Vec<&'static str> {
+        let finish = self.terms.description.face.finish.iter();
+        finish.map(|finish| finish.name()).collect()
+    }
+
+    /// Sizes and bounds that all parties agree on.
+    fn terms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        terms_dict(py, &self.terms)
+    }
+
+    /// Introduces itself to the model owner, and sends the public keys unless the cloud has them;
+    /// their bytes.
+    fn join(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        let client = self.client.clone();
+        watched(py, Callback::none(), &self.watch, move |_| {
+            let mut client = client.lock().map_err(native)?;
+            client.join(|_| ()).map_err(refused)?;
+            Ok(client.keys_sent())
+        })
+    }
+
+    /// Leaves the cloud; where a prediction goes on in another thread, with that.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            if let Ok(mut client) = self.client.try_lock() {
+                client.leave();
+            }
+        });
+    }
+
+    /// The values before and after the client's operations, and costs.
+    #[pyo3(signature = (inputs, progress=None))]
+    #[allow(clippy::type_complexity)]
+    fn predict<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: PyReadonlyArrayDyn<'py, f32>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(
+        Bound<'py, PyArrayDyn<f64>>,
+        Bound<'py, PyArrayDyn<f32>>,
+        Bound<'py, PyDict>,
+    )> {
+        let (values, images) = array::images(&inputs, &self.input_shape())?;
+        let elements = (values.len() / images.max(1)).max(1);
+        let client = self.client.clone();
+        let face = self.terms.description.face.clone();
+        let finish = face.finish.clone();
+        let (started, callback) = (Instant::now(), Callback::new(progress, images));
+        let found = watched(py, callback, &self.watch, move |watch| {
+            let mut client = client.lock().map_err(native)?;
+            let before = client.bytes();
+            let (mut plain, mut finished) = (Vec::new(), Vec::new());
+            for (index, image) in values.chunks(elements).enumerate() {
+                let image: Vec<f64> = image.iter().map(|&x| x.into()).collect();
+                let result = client.predict(&image).map_err(refused)?;
+                let value: Vec<f32> = result.iter().map(|&x| x as f32).collect();
+                finished
+                    .extend((finish.iter()).fold(value, |value, &op| float::finish(op, &value)));
+                plain.extend(result);
+                watch.report((index + 1) as f64);
+            }
+            let after = client.bytes();
+            Ok((plain, finished, [0, 1].map(|way| after[way] - before[way])))
+        })?;
+        let (plain, finished, [sent, received]) = found;
+        let stats = PyDict::new(py);
+        stats.set_item("seconds", started.elapsed().as_secs_f64())?;
+        stats.set_item("bytes_sent", sent)?;
+        stats.set_item("bytes_received", received)?;
+        Ok((
+            array::array(py, plain, images, &face.output)?,
+            array::array(py, finished, images, &face.output_shape())?,
+            stats,
+        ))
+    }
+}
+
+fn terms_dict<'py>(py: Python<'py>, terms: &Terms<u32>) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    found.set_item("error", terms.error().map_err(native)?)?;
+    found.set_item("reach", terms.reach())?;
+    found.set_item("results", terms.description.results)?;
+    found.set_item("key_bytes", terms.most_key_bytes())?;
+    Ok(found)
+}
+
+/// A name that a user gave.
+fn party(digits: &str) -> PyResult<Party> {
+    Ok(Party(parse_hash("a party's name", digits)?))
+}
+
+/// A role's error as Python's.
+fn refused(error: CloudError) -> PyErr {
+    match error {
+        CloudError::Session(error) => advised(error),
+        error => coded(error.to_string(), error.reason(), error.is_retryable()),
+    }
+}
+
+/// A log that calls Python.
+fn told(log: Py<PyAny>) -> impl Fn(&Entry) + Send + Sync + 'static {
+    move |entry: &Entry| {
+        Python::attach(|py| {
+            let told = fields_dict(py, entry).and_then(|fields| {
+                let level: Level = entry.level;
+                log.call1(py, (level.to_string(), entry.event, &entry.text, fields))
+            });
+            // A logger that raises has nobody to tell: its exception is printed by Python.
+            if let Err(error) = told {
+                error.print(py);
+            }
+        });
+    }
+}

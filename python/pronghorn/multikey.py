@@ -1,0 +1,376 @@
+"""Data and model under different keys: a cloud that can read neither, a model owner, and clients.
+
+    # on the cloud's machine
+    with multikey.Cloud("0.0.0.0:7700", "cloud", tls="keys/server") as cloud: ...
+
+    # at the model owner, who stays reachable
+    owner = multikey.ModelOwner(pronghorn.load("model.onnx", samples=images), "owner-keys")
+    owner.admit(name_that_the_client_gave_by_another_way)
+    owner.attend("cloud.example:7700", tls="keys/clients/owner")
+
+    # at a client
+    with multikey.Client("cloud.example:7700", owner_name, "client-keys", tls="keys/clients/alice") as client:
+        client.join()
+        found = client.classify(images)
+
+docs/multi-key.md says who must be online when, and what parties learn alone and together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn import _check, _native
+from pronghorn._inputs import as_inputs
+from pronghorn._model import Model, Progress, Shaped, native_errors
+from pronghorn._network import LogLine, entries_to, paths
+from pronghorn._outputs import Predictions, kind_of
+from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
+from pronghorn.errors import InputError, PlanError, RunError
+
+__all__ = ["ERROR", "RESULTS", "Client", "Cloud", "ModelOwner", "Terms", "admit"]
+
+Floats = npt.NDArray[np.float32]
+Log = Callable[[LogLine], None]
+
+ERROR = 2.0**-10
+"""The largest error of an output, where none is named."""
+RESULTS = 1 << 10
+"""The results that a key decrypts, where no number is named."""
+CLIENTS = "clients"
+"""The file of an owner's directory with the names of its clients, one a line."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What all parties of a model agree on."""
+
+    error: float
+    """The largest absolute error of an output, but for probability 2^-63."""
+    reach: float
+    """The largest magnitude of an input."""
+    results: int
+    """The results that the model owner's key decrypts."""
+    key_bytes: int
+    """Most bytes of a party's public keys."""
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Terms:
+        """From what the core tells."""
+        return cls(**found)
+
+
+class Cloud:
+    """A cloud for one model and its clients. A context manager: serves within `with`."""
+
+    def __init__(
+        self,
+        listen: str,
+        directory: PathOption,
+        *,
+        owner: str | None = None,
+        max_clients: int = 4,
+        max_upload: int = 2 << 30,
+        log: Log | None = None,
+        tls: PathOption | ServerTls | None = None,
+        insecure_plain_tcp: bool = False,
+    ) -> None:
+        """Listens.
+
+        Args:
+            listen: host and port; port 0 takes a free one.
+            directory: where the encrypted model and public keys are kept. What is there serves on.
+            owner: the name of the model owner that may publish; where not given, the first that does.
+            max_clients: clients whose public keys are in memory, about twice their bytes each. Keys of others are read
+                from the directory when they ask.
+            max_upload: most bytes of a publication, and of a party's public keys.
+            log: called with a `LogLine` for each connection and error.
+            tls: `DIR/server` of `pronghorn keys DIR`, or a `ServerTls`; plain TCP on loopback where not given.
+            insecure_plain_tcp: plain TCP on other addresses too.
+
+        Raises:
+            InputError: an argument that makes no sense, or a file that cannot be used.
+            RunError: the address cannot be bound, or the directory has something else.
+        """
+        _check.address("listen", listen)
+        with native_errors(RunError):
+            self._native = _native.MultiKeyCloud(
+                listen,
+                Path(directory),
+                owner=None if owner is None else party("owner", owner),
+                clients=_check.whole("max_clients", max_clients, 1),
+                max_upload=_check.whole("max_upload", max_upload, 1),
+                log=entries_to(_check.callback("log", log)),
+                tls=paths(tls),
+                insecure_plain_tcp=bool(insecure_plain_tcp),
+            )
+
+    @property
+    def address(self) -> str:
+        """Host and port it listens on."""
+        return self._native.address
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The SHA-256 of its certificate; None on plain TCP."""
+        return self._native.fingerprint
+
+    def run(self) -> None:
+        """Serves until `stop` or an interrupt."""
+        with native_errors(RunError):
+            self._native.run()
+
+    def start(self) -> None:
+        """Serves on a thread of its own."""
+        with native_errors(RunError):
+            self._native.start()
+
+    def stop(self) -> None:
+        """Ends all connections."""
+        self._native.stop()
+
+    def __enter__(self) -> Cloud:
+        """Starts it."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops it."""
+        self.stop()
+
+
+class ModelOwner:
+    """The owner of a model: its keys, in a directory that one process uses at a time."""
+
+    def __init__(self, model: Model, directory: PathOption, *, error: float = ERROR, results: int = RESULTS) -> None:
+        """The keys of a directory, or new ones where there are none.
+
+        Args:
+            model: a polynomial network, as `pronghorn.load` gives it. Its samples set the range of inputs.
+            directory: where the keys are, and the ledger of what they decrypted. Secret.
+            error: the largest absolute error of outputs. Ignored where there are keys: they have theirs.
+            results: results that the key may decrypt; likewise.
+
+        Raises:
+            PlanError: the model cannot be computed so, or the directory has keys of another.
+        """
+        native, options = model.parts
+        arguments = (_check.number("error", error, 2.0**-60, 1e6), _check.whole("results", results, 1, 1 << 40))
+        self._directory = Path(directory)
+        with native_errors(PlanError):
+            self._native = _native.MultiKeyOwner(native, options, self._directory, *arguments)
+
+    @property
+    def name(self) -> str:
+        """Its name, which clients must get by a way that the cloud does not control."""
+        return self._native.name
+
+    @property
+    def terms(self) -> Terms:
+        """What all parties agree on."""
+        return Terms.of(self._native.terms())
+
+    @property
+    def results_left(self) -> int:
+        """Results that may still be decrypted."""
+        return self._native.results_left
+
+    def admit(self, client: str) -> None:
+        """Decrypts results for a client of this name from now on; see `admit`."""
+        admit(self._directory, client)
+
+    def attend(
+        self,
+        cloud: str,
+        *,
+        timeout: float = 120.0,
+        log: Log | None = None,
+        tls: PathOption | ClientTls | None = None,
+        token: str | os.PathLike[str] | None = None,
+        insecure_plain_tcp: bool = False,
+    ) -> None:
+        """Publishes the model where the cloud has not got it, and takes part in decryptions until an interrupt or
+        `stop`. A connection that ends is made again.
+
+        Args:
+            cloud: host and port.
+            timeout: seconds that the cloud may be silent within an exchange.
+            log: called with a `LogLine` for each event.
+            tls: `DIR/clients/NAME` of `pronghorn keys DIR`, or a `ClientTls`.
+            token: a token, or the path of a file that holds one.
+            insecure_plain_tcp: plain TCP to any address.
+
+        Raises:
+            RunError: the cloud refuses this owner, or `stop`.
+        """
+        _check.address("cloud", cloud)
+        limit, entries = _check.seconds("timeout", timeout), entries_to(_check.callback("log", log))
+        with native_errors(RunError):
+            self._native.attend(
+                cloud,
+                limit,
+                entries or (lambda *entry: None),
+                tls=paths(tls),
+                token=token_of(token),
+                insecure_plain_tcp=bool(insecure_plain_tcp),
+            )
+
+    def stop(self) -> None:
+        """Ends `attend`, which another thread runs."""
+        self._native.stop()
+
+
+class Client(Shaped):
+    """A client of a cloud. A context manager."""
+
+    def __init__(
+        self,
+        cloud: str,
+        owner: str,
+        directory: PathOption,
+        *,
+        timeout: float = 120.0,
+        tls: PathOption | ClientTls | None = None,
+        token: str | os.PathLike[str] | None = None,
+        insecure_plain_tcp: bool = False,
+    ) -> None:
+        """Connects, and learns what the cloud offers: enough to know the own name.
+
+        Args:
+            cloud: host and port.
+            owner: the model owner's name, which came by a way that the cloud does not control.
+            directory: where the client's secret is kept; made where there is none.
+            timeout: seconds without a byte from the cloud until it is given up.
+            tls: `DIR/clients/NAME` of `pronghorn keys DIR`, or a `ClientTls`.
+            token: a token, or the path of a file that holds one.
+            insecure_plain_tcp: plain TCP to any address.
+
+        Raises:
+            RunError: no cloud there, or it has no model of this owner.
+        """
+        _check.address("cloud", cloud)
+        limit = _check.seconds("timeout", timeout)
+        self._directory = Path(directory)
+        with native_errors(RunError):
+            self._native = _native.MultiKeyClient(
+                cloud,
+                party("owner", owner),
+                self._directory,
+                limit,
+                tls=paths(tls),
+                token=token_of(token),
+                insecure_plain_tcp=bool(insecure_plain_tcp),
+            )
+        self.last_stats: dict[str, Any] | None = None
+
+    @property
+    def _core(self) -> _native.MultiKeyClient:
+        return self._native
+
+    @property
+    def name(self) -> str:
+        """Its name, which the model owner must get by a way that the cloud does not control."""
+        return self._native.name
+
+    @property
+    def terms(self) -> Terms:
+        """What all parties agree on."""
+        return Terms.of(self._native.terms())
+
+    @property
+    def finish(self) -> list[str]:
+        """What this side computes from the values in the end, such as `softmax`."""
+        return self._native.finish
+
+    def join(self) -> int | None:
+        """Introduces itself to the model owner, and sends the public keys unless the cloud has them.
+
+        Returns: bytes of the keys; None where the cloud had them.
+
+        Raises:
+            RunError: the owner is away or does not admit this client; the error names it.
+        """
+        with native_errors(RunError):
+            return self._native.join()
+
+    def predict(self, inputs: npt.ArrayLike, *, progress: Progress | None = None) -> Floats:
+        """The outputs of images, `(images, *output_shape)`; `last_stats` has seconds and bytes.
+
+        Raises:
+            InputError: inputs of another shape.
+            RunError: an image is out of range, or the cloud or the owner refuse.
+        """
+        values = as_inputs(inputs, self.input_shape)
+        with native_errors(RunError):
+            _, outputs, self.last_stats = self._native.predict(values, progress)
+        return outputs
+
+    def classify(self, inputs: npt.ArrayLike, *, outputs: str | None = None) -> Predictions:
+        """Classes and probabilities of images.
+
+        Args:
+            inputs: `(images, *input_shape)`.
+            outputs: what outputs are: `classes`, `labels` or `values`.
+
+        Raises: as `predict`.
+        """
+        found = self.predict(inputs)
+        return Predictions.of(found, self.finish, kind_of(self.finish, self.output_shape, outputs))
+
+    def close(self) -> None:
+        """Leaves the cloud."""
+        self._native.close()
+
+    def __enter__(self) -> Client:
+        """Nothing more."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaves the cloud."""
+        self.close()
+
+
+def admit(directory: PathOption, client: str) -> None:
+    """Lets a model owner decrypt results for a client. An owner that attends hears of it at once.
+
+    The name must come from the client by a way that the cloud does not control: the cloud could be its own client.
+
+    Args:
+        directory: the owner's.
+        client: the client's name, 64 hexadecimal digits.
+
+    Raises:
+        InputError: no such name, or the directory cannot be written.
+    """
+    name, path = party("client", client), Path(directory) / CLIENTS
+    try:
+        known = path.read_text(encoding="ascii").split() if path.exists() else []
+        if name not in known:
+            with path.open("a", encoding="ascii") as file:
+                file.write(name + "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be written: {error}") from error
+
+
+def party(option: str, name: Any) -> str:
+    """A party's name.
+
+    Raises:
+        InputError: it is not 64 hexadecimal digits.
+    """
+    digits = _check.text(option, name, "0f" * 32).strip().lower()
+    if len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
+        raise InputError(f"{option} is {name!r}: give the 64 hexadecimal digits of a party's name")
+    return digits

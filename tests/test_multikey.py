@@ -1,0 +1,152 @@
+"""Model owner, cloud and client, through the Python API and the command line."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import pronghorn
+from helpers import model, node
+from pronghorn import multikey
+from pronghorn.cli import app
+from pronghorn.errors import InputError, PlanError, RunError
+
+IMAGES = np.random.default_rng(3).uniform(0.0, 1.0, (24, 6)).astype(np.float32)
+
+
+def network() -> onnx.ModelProto:
+    """A dense layer of six inputs, its square, and a dense layer to three classes."""
+    random = np.random.default_rng(5)
+    constants = {
+        "a": random.uniform(-0.5, 0.5, (6, 4)).astype(np.float32),
+        "b": random.uniform(-0.5, 0.5, 4).astype(np.float32),
+        "c": random.uniform(-1.0, 1.0, (4, 3)).astype(np.float32),
+        "d": random.uniform(-0.5, 0.5, 3).astype(np.float32),
+    }
+    nodes = [
+        node("Gemm", "x a b", "h"),
+        node("Mul", "h h", "s"),
+        node("Gemm", "s c d", "y"),
+    ]
+    return model(nodes, ["N", 6], constants)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The model's file, and images with the float model's classes."""
+    folder = tmp_path_factory.mktemp("multikey")
+    path, data = folder / "network.onnx", folder / "images.npz"
+    onnx.save(network(), str(path))
+    loaded = pronghorn.load(path, samples=IMAGES)
+    np.savez(data, x=IMAGES, y=loaded.classes(loaded.run_float(IMAGES)))
+    return path, data
+
+
+class Attending:
+    """A cloud, and an owner that attends on a thread."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.keys = folder / "owner"
+        self.loaded = pronghorn.load(path, samples=IMAGES)
+        self.owner = multikey.ModelOwner(self.loaded, self.keys, error=2.0**-8, results=64)
+        self.failure: list[RunError] = []
+        self.ready = threading.Event()
+
+    def attend(self, address: str) -> None:
+        def told(line: pronghorn.LogLine) -> None:
+            if line.event == "attending":
+                self.ready.set()
+
+        try:
+            self.owner.attend(address, log=told)
+        except RunError as error:
+            self.failure.append(error)
+            self.ready.set()
+
+
+@contextmanager
+def attended(path: Path, folder: Path) -> Iterator[tuple[multikey.Cloud, Attending]]:
+    party = Attending(path, folder)
+    with multikey.Cloud("127.0.0.1:0", folder / "cloud") as cloud:
+        thread = threading.Thread(target=party.attend, args=(cloud.address,))
+        thread.start()
+        try:
+            assert party.ready.wait(120)
+            assert not party.failure
+            yield cloud, party
+        finally:
+            party.owner.stop()
+            thread.join()
+
+
+def test_a_client_learns_results(files: tuple[Path, Path], tmp_path: Path) -> None:
+    with attended(files[0], tmp_path) as (cloud, party):
+        name = party.owner.name
+        with multikey.Client(cloud.address, name, tmp_path / "client") as client:
+            assert client.input_shape == (6,)
+            assert client.output_shape == (3,)
+            with pytest.raises(RunError, match="not admitted") as refused:
+                client.join()
+            assert refused.value.code == "not-admitted"
+            assert not refused.value.retryable
+            party.owner.admit(client.name)
+        with multikey.Client(cloud.address, name, tmp_path / "client") as client:
+            sent = client.join()
+            assert sent is not None
+            assert sent <= client.terms.key_bytes
+            wanted = party.loaded.run_float(IMAGES[:4])
+            found = client.predict(IMAGES[:4])
+            assert np.abs(found - wanted).max() <= client.terms.error
+            assert client.terms == party.owner.terms
+            classes = client.classify(IMAGES[:4]).classes
+            assert classes is not None
+            assert (classes == wanted.argmax(axis=1)).all()
+            with pytest.raises(RunError, match="inputs must be finite"):
+                client.predict(np.full((1, 6), 9.0, np.float32))
+        with multikey.Client(cloud.address, name, tmp_path / "client") as client:
+            assert client.join() is None
+        assert party.owner.stop() is None
+
+
+def test_arguments_are_checked(files: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="64 hexadecimal digits"):
+        multikey.admit(tmp_path, "alice")
+    with pytest.raises(InputError, match="owner is 'x'"):
+        multikey.Client("127.0.0.1:1", "x", tmp_path)
+    with pytest.raises(InputError, match="beyond loopback"):
+        multikey.Cloud("0.0.0.0:0", tmp_path / "cloud")
+    relu = tmp_path / "relu.onnx"
+    onnx.save(model([node("Relu", "x", "y")], ["N", 6]), str(relu))
+    with pytest.raises(PlanError, match="no polynomial"):
+        multikey.ModelOwner(pronghorn.load(relu, samples=IMAGES), tmp_path / "owner")
+    loaded = pronghorn.load(files[0], samples=IMAGES)
+    multikey.ModelOwner(loaded, tmp_path / "keys", error=2.0**-8, results=4)
+    # Ended with its object.
+    other = model([node("Gemm", "x a b", "h"), node("Mul", "h h", "y")], ["N", 6], {
+        "a": np.eye(6, dtype=np.float32), "b": np.zeros(6, np.float32)})  # fmt: skip
+    onnx.save(other, str(relu))
+    with pytest.raises(PlanError, match="another network"):
+        multikey.ModelOwner(pronghorn.load(relu, samples=IMAGES), tmp_path / "keys")
+
+
+def test_four_processes(files: tuple[Path, Path]) -> None:
+    path, data = files
+    arguments = ["multikey", "check", str(path), "--data", str(data), "--limit", "3"]
+    options = ["--error", "0.004", "--results", "8", "--json"]
+    done = CliRunner().invoke(app, [*arguments, *options])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["ok"]
+    assert found["images"] == found["labels_equal"] == 3
+    assert found["accuracy"] == 1.0
+    assert found["largest_difference"] <= found["stated_error"] <= 0.004
+    assert found["key_bytes"] > 0
+    assert set(found["peak_memory"]) == {"cloud", "owner", "client"}
