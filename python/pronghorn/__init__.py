@@ -17,6 +17,7 @@ from pronghorn import _interrupt
 
 _interrupt.end_quietly_while_importing()
 
+from pronghorn._admission import Admission, Admitted, Node, ask_admission  # noqa: E402
 from pronghorn._async import AsyncClient, connect_async  # noqa: E402
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
 from pronghorn._monitor import Monitor  # noqa: E402
@@ -53,6 +54,8 @@ from pronghorn.errors import (  # noqa: E402
 __version__ = "0.1.0"
 
 __all__ = [
+    "Admission",
+    "Admitted",
     "AsyncClient",
     "Client",
     "ClientTls",
@@ -64,6 +67,7 @@ __all__ = [
     "Model",
     "ModelFileError",
     "Monitor",
+    "Node",
     "Offer",
     "Plan",
     "PlanError",
@@ -80,6 +84,7 @@ __all__ = [
     "TrafficWarning",
     "TrustLevelRequired",
     "UnsupportedModelError",
+    "ask_admission",
     "connect",
     "connect_async",
     "limits",

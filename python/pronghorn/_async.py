@@ -34,6 +34,7 @@ async def connect_async(
     store: str | os.PathLike[str] | None = None,
     tls: PathOption | ClientTls | None = None,
     token: str | os.PathLike[str] | None = None,
+    ticket: bytes | None = None,
     insecure_plain_tcp: bool = False,
 ) -> AsyncClient:
     """Connects to a server, as `connect`, while the event loop goes on.
@@ -55,6 +56,7 @@ async def connect_async(
         tls=tls,
         token=token,
         insecure_plain_tcp=insecure_plain_tcp,
+        ticket=ticket,
     )
     connecting = thread.submit(work)
     try:

@@ -116,6 +116,7 @@ class Server:
         queue_timeout: float = 30.0,
         turn: float = 5.0,
         proxies: list[str] = ...,
+        tickets: tuple[str, str] | None = None,
         tls: Path | ServerTls | None = None,
         insecure_plain_tcp: bool = False,
     ) -> None: ...
@@ -141,6 +142,15 @@ def limits() -> list[dict[str, Any]]:
     """The table of limits, `pronghorn-session/src/limits/table.rs`: name, key, unit, period, default, code, retryable,
     help."""
 
+def new_admission_key() -> bytes:
+    """A new key of an admission service."""
+
+def admission_public(key: bytes) -> str:
+    """Its public half, 64 hexadecimal digits, as nodes know it."""
+
+def issue_ticket(key: bytes, node: str, client: str | None, time: float) -> bytes:
+    """A ticket for a client at a node, for so many seconds."""
+
 class Cancel:
     """Ends what a client does, from any thread."""
     def __init__(self) -> None: ...
@@ -163,6 +173,7 @@ class Client:
         token: str | Path | None = None,
         insecure_plain_tcp: bool = False,
         cancel: Cancel | None = None,
+        ticket: bytes | None = None,
     ) -> None: ...
     @property
     def model(self) -> tuple[str, str]:

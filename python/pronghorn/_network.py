@@ -84,6 +84,7 @@ def serve(
     turn: float = 5.0,
     limits: Mapping[str, int | None] | None = None,
     proxies: Sequence[str] = (),
+    tickets: tuple[str, str] | None = None,
     tls: PathOption | ServerTls | None = None,
     insecure_plain_tcp: bool = False,
 ) -> Server:
@@ -124,6 +125,8 @@ def serve(
         limits: other limits on what clients use, by name: `limits()` lists them. None: no limit.
         proxies: addresses and networks (`10.1.0.0/16`) of load balancers that send the PROXY protocol, version 1 or 2.
             What they say of their clients' addresses is believed, and they must say it.
+        tickets: serves clients with a ticket alone: the public key of an admission service (64 hexadecimal digits), and
+            this node's address in its tickets.
         tls: `DIR/server` of `pronghorn keys DIR`, or a `ServerTls`; plain TCP on loopback where not given.
         insecure_plain_tcp: plain TCP on other addresses too. Whoever is on the network can then change results, read
             inputs bit by bit, and pose as either party.
@@ -173,6 +176,7 @@ def serve(
             queue_timeout=queue[1],
             turn=queue[2],
             proxies=[_check.text("a proxy", each, "10.1.0.0/16") for each in proxies],
+            tickets=tickets,
             tls=paths(tls),
             insecure_plain_tcp=bool(insecure_plain_tcp),
         )
@@ -371,6 +375,7 @@ def connect(
     store: str | os.PathLike[str] | None = None,
     tls: PathOption | ClientTls | None = None,
     token: str | os.PathLike[str] | None = None,
+    ticket: bytes | None = None,
     insecure_plain_tcp: bool = False,
 ) -> Client:
     """Connects to a server.
@@ -392,6 +397,8 @@ def connect(
         tls: `DIR/clients/NAME` of `pronghorn keys DIR`, or a `ClientTls`. Where not given, TLS with the system's CAs,
             and plain TCP on loopback.
         token: a token, or the path (`pathlib.Path`) of a file that holds one. It means TLS.
+        ticket: of an admission service (`ask_admission`), for one connection. A connection that the server ends because
+            it rested, or since others wait, needs another.
         insecure_plain_tcp: plain TCP to any address. Whoever is on the network can then change results, read inputs bit
             by bit, and pose as the server.
 
@@ -413,6 +420,7 @@ def connect(
         tls=tls,
         token=token,
         insecure_plain_tcp=insecure_plain_tcp,
+        ticket=ticket,
     )
 
 
@@ -430,6 +438,7 @@ def connect_with(
     tls: PathOption | ClientTls | None,
     token: str | os.PathLike[str] | None,
     insecure_plain_tcp: bool,
+    ticket: bytes | None = None,
 ) -> Client:
     """`connect`, which `cancel` ends."""
     level = require(trust)
@@ -451,6 +460,7 @@ def connect_with(
             token=token_of(token),
             insecure_plain_tcp=bool(insecure_plain_tcp),
             cancel=cancel,
+            ticket=ticket,
         )
     client = Client(native, cancel)
     if kept > 0:

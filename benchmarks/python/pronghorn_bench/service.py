@@ -32,10 +32,10 @@ def free_port() -> int:
 class Server:
     """A process of `pronghorn serve`, which can be killed and started again at its port."""
 
-    def __init__(self, options: Sequence[str]) -> None:
-        """Starts it."""
+    def __init__(self, options: Sequence[str], names_itself: bool = False) -> None:
+        """Starts it. `names_itself`: it takes tickets with its address."""
         self.address = f"127.0.0.1:{free_port()}"
-        self._options = list(options)
+        self._options = [*options, *(["--node", self.address] if names_itself else [])]
         self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = self._start()
 
@@ -55,8 +55,9 @@ class Server:
 
     def log(self) -> str:
         """What it has said."""
-        self._errors.seek(0)
-        return self._errors.read()
+        # Without moving the place where the server writes.
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
     def resident_bytes(self) -> int:
         """Bytes of its memory; 0 where the system does not say."""

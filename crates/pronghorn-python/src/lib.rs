@@ -56,6 +56,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<multikey::CloudClient>()?;
     module.add_function(wrap_pyfunction!(network::list_models, module)?)?;
     module.add_function(wrap_pyfunction!(network::limits, module)?)?;
+    module.add_function(wrap_pyfunction!(network::new_admission_key, module)?)?;
+    module.add_function(wrap_pyfunction!(network::admission_public, module)?)?;
+    module.add_function(wrap_pyfunction!(network::issue_ticket, module)?)?;
     module.add_function(wrap_pyfunction!(tls::check_server_tls, module)?)?;
     module.add_function(wrap_pyfunction!(tls::make_keys, module)?)?;
     module.add_function(wrap_pyfunction!(options::passes, module)?)?;

@@ -15,8 +15,12 @@ use pronghorn_session::{
     SessionError, Value,
     limits::table::{Caps, LIMITS, Limit},
     proxy::Network,
+    ticket::{Signer, Tickets},
 };
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict},
+};
 
 use crate::{
     array, coded,
@@ -52,7 +56,7 @@ impl Drop for Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (models, listen, limits, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_waiting=256, queue_timeout=30.0, turn=5.0, proxies=Vec::new(), tls=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (models, listen, limits, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_waiting=256, queue_timeout=30.0, turn=5.0, proxies=Vec::new(), tickets=None, tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         models: Vec<Offered>,
@@ -70,6 +74,7 @@ impl Server {
         queue_timeout: f64,
         turn: f64,
         proxies: Vec<String>,
+        tickets: Option<(String, String)>,
         tls: Option<ServerTls>,
         insecure_plain_tcp: bool,
     ) -> PyResult<Self> {
@@ -92,6 +97,10 @@ impl Server {
         let proxies = proxies.iter().map(|text| text.parse::<Network>());
         let proxies = proxies.collect::<Result<_, _>>().map_err(option)?;
         let mut server = server.map_err(advised)?.with_proxies(proxies);
+        if let Some((public, node)) = tickets {
+            let public = parse_hash("the key of an admission service", &public)?;
+            server = server.with_tickets(Tickets::new(public, node));
+        }
         if let Some(directory) = store {
             server = server.with_store(&directory).map_err(advised)?;
         }
@@ -216,6 +225,33 @@ fn caps(values: Vec<(String, Option<u64>)>) -> PyResult<Caps> {
 /// A value of an option that makes no sense.
 fn option(error: impl std::fmt::Display) -> PyErr {
     coded(error.to_string(), "option", false)
+}
+
+/// A new key of an admission service.
+#[pyfunction]
+pub fn new_admission_key(py: Python<'_>) -> PyResult<Bound<'_, PyBytes>> {
+    let key = Signer::generate().map_err(native)?;
+    Ok(PyBytes::new(py, &key))
+}
+
+/// The public half of an admission service's key, as nodes know it.
+#[pyfunction]
+pub fn admission_public(key: &[u8]) -> PyResult<String> {
+    Ok(hex(&Signer::new(key).map_err(option)?.public()))
+}
+
+/// A ticket for a client at a node, for so many seconds.
+#[pyfunction]
+pub fn issue_ticket<'py>(
+    py: Python<'py>,
+    key: &[u8],
+    node: &str,
+    client: Option<&str>,
+    time: f64,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let signer = Signer::new(key).map_err(option)?;
+    let ticket = signer.issue(node, client, seconds(time)?).map_err(option)?;
+    Ok(PyBytes::new(py, &ticket))
 }
 
 /// Each limit on what clients use.
@@ -361,7 +397,7 @@ impl Drop for Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, model=None, tls=None, token=None, insecure_plain_tcp=false, cancel=None))]
+    #[pyo3(signature = (address, trust, expected_plan_hash, timeout, threads, store, *, model=None, tls=None, token=None, insecure_plain_tcp=false, cancel=None, ticket=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -376,6 +412,7 @@ impl Client {
         token: Option<TokenSource>,
         insecure_plain_tcp: bool,
         cancel: Option<Py<Cancel>>,
+        ticket: Option<Vec<u8>>,
     ) -> PyResult<Self> {
         machine::limit_threads(threads)?;
         let channel = client_channel(tls, token, insecure_plain_tcp)?;
@@ -392,6 +429,7 @@ impl Client {
             model: model.map(model_named).transpose()?,
             expected_plan_hash,
             channel,
+            ticket,
             store,
             cancel: watch.cancel.clone(),
             ..timed(timeout)?

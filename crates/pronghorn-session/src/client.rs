@@ -52,6 +52,8 @@ pub struct ConnectOptions {
     pub expected_plan_hash: Option<[u8; 32]>,
     /// How the connection is protected.
     pub channel: ClientChannel,
+    /// A ticket of the node's admission service, which serves for one connection.
+    pub ticket: Option<Vec<u8>>,
     /// A plan the client already holds; it is not sent again if the server still serves it.
     pub plan: Option<CheckedPlan>,
     /// Bytes the client's values may take; batches are made small enough, and a plan with which not
@@ -83,6 +85,7 @@ impl Default for ConnectOptions {
             model: None,
             expected_plan_hash: None,
             channel: ClientChannel::default(),
+            ticket: None,
             plan: None,
             max_memory: 8 << 30,
             store: None,

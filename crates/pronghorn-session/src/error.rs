@@ -14,6 +14,7 @@ use crate::{
     proxy::ProxyError,
     store::StoreError,
     text::hex,
+    ticket::TicketError,
 };
 
 /// Why a session, or the attempt at one, ended.
@@ -200,6 +201,9 @@ pub enum SessionError {
     /// A load balancer did not say who connects.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    /// The client has no ticket that serves.
+    #[error(transparent)]
+    Ticket(#[from] TicketError),
     /// Other batches use the server's memory.
     #[error(
         "the server is busy: the batch needs {needed} bytes of the {allowed} that all batches share; try again later, or with fewer images"
@@ -477,6 +481,8 @@ impl SessionError {
             | Self::Prepared { .. }
             | Self::Store(StoreError::TooLarge { .. })
             | Self::Quota { .. } => ErrorCode::Limit,
+            Self::Ticket(error) if !error.is_passing() => ErrorCode::Unauthorised,
+            Self::Ticket(_) => ErrorCode::Busy,
             Self::OverLimit(over) if !over.cap.limit.is_retryable() => ErrorCode::Limit,
             Self::OverLimit(_) | Self::TooManyClients { .. } | Self::Memory { .. } => {
                 ErrorCode::Busy

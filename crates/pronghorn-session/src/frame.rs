@@ -51,10 +51,12 @@ pub enum Kind {
     Listing = 14,
     /// Begins a message between the roles of `multi-key`, whose body follows as `Data`.
     Role = 15,
+    /// The client shows a ticket of the admission service, before its hello.
+    Ticket = 16,
 }
 
 impl Kind {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::ClientHello,
         Self::ServerHello,
         Self::PlanRequest,
@@ -70,6 +72,7 @@ impl Kind {
         Self::ListingRequest,
         Self::Listing,
         Self::Role,
+        Self::Ticket,
     ];
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -335,7 +338,7 @@ mod tests {
     #[test]
     fn unknown_and_unexpected_kinds_are_refused() {
         let mut payload = Vec::new();
-        for kind in (0..=u8::MAX).filter(|kind| !(1..=15).contains(kind)) {
+        for kind in (0..=u8::MAX).filter(|kind| !(1..=16).contains(kind)) {
             assert!(
                 matches!(read(&frame(0, kind, &[]), &mut payload), Err(FrameError::UnknownKind { kind: k }) if k == kind)
             );

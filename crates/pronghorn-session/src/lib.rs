@@ -107,6 +107,7 @@ mod refill;
 mod server;
 pub mod store;
 mod text;
+pub mod ticket;
 pub mod transcript;
 mod transport;
 mod writer;

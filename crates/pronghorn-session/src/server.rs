@@ -47,6 +47,7 @@ use crate::{
     quota::{Counted, Fair, Pool},
     store::{barred::Barred, file::Party},
     text::counted,
+    ticket::Tickets,
     transport::{Ends, Timeouts, Transport},
 };
 
@@ -81,6 +82,8 @@ pub struct Server {
     memory: Fair,
     failures: Failures,
     usage: Usage,
+    /// What takes tickets; none: clients need none.
+    tickets: Option<Tickets>,
     /// Load balancers, which say who connects through them.
     proxies: Vec<Network>,
     barred: Barred,
@@ -136,6 +139,7 @@ impl Server {
             memory: Fair::new(models.memory),
             failures: Failures::default(),
             usage: Usage::new(limits.caps.clone())?,
+            tickets: None,
             proxies: Vec::new(),
             barred: Barred::default(),
             directory: None,
@@ -208,6 +212,13 @@ impl Server {
         self.barred = Barred::in_store(directory);
         self.directory = Some(directory.to_owned());
         Ok(self)
+    }
+
+    /// Serves clients with a ticket of an admission service alone.
+    #[must_use]
+    pub fn with_tickets(self, tickets: Tickets) -> Self {
+        let tickets = Some(tickets);
+        Self { tickets, ..self }
     }
 
     /// Believes load balancers at these addresses who connects through them. Each of their

@@ -110,6 +110,7 @@ fn frames() -> Frames {
     let small = |kind, payload: Vec<u8>| framed(kind, &payload);
     vec![
         ("Token", framed(Kind::Token, &[0xD4; 32])),
+        ("Ticket", framed(Kind::Ticket, b"ticket")),
         (
             "ClientHello",
             small(Kind::ClientHello, client_hello(None, None).encode()),
@@ -270,6 +271,7 @@ fn golden_bytes_are_read() {
     is(message::decode(Kind::Done, &done), &DONE);
     for (name, kind, length) in [
         ("Token", Kind::Token, 32),
+        ("Ticket", Kind::Ticket, 6),
         ("PlanRequest", Kind::PlanRequest, 0),
         ("PlanBytes", Kind::PlanBytes, 5),
         ("Data", Kind::Data, 7),

@@ -8,7 +8,7 @@ import typer
 
 import pronghorn
 from pronghorn import _interrupt
-from pronghorn.cli import bench, calibrate, demo, doctor, keys, models, multikey, plan, predict, serve, verify
+from pronghorn.cli import admit, bench, calibrate, demo, doctor, keys, models, multikey, plan, predict, serve, verify
 from pronghorn.cli.console import Commands
 
 __all__ = ["app"]
@@ -45,6 +45,7 @@ app.command()(verify.verify)
 app.command(context_settings={"auto_envvar_prefix": "PRONGHORN_SERVE"})(serve.serve)
 app.command()(predict.predict)
 app.command()(models.models)
+app.command()(admit.admit)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
 app.command()(keys.keys)

@@ -105,5 +105,19 @@ class ClientChannel:
             raise InputError("--tls names a directory with all files: give it, or the options one by one")
         return ClientTls(directory=self.tls, name=self.tls_name)
 
+    def of_admission(self) -> tuple[str | None, Path | None]:
+        """The token that is shown to an admission service, and the CA of its certificate.
+
+        Raises:
+            InputError: the file of the token cannot be read.
+        """
+        inside = None if self.tls is None else self.tls / "token"
+        file = self.token or (inside if inside is not None and inside.exists() else None)
+        authority = self.tls_ca if self.tls is None else self.tls / "ca.pem"
+        try:
+            return None if file is None else file.read_text().strip(), authority
+        except OSError as error:
+            raise InputError(f"{file} cannot be read: {error}") from error
+
     def _files(self) -> tuple[Path | None, str | None, Path | None, Path | None, str | None]:
         return self.tls_ca, self.tls_fingerprint, self.tls_cert, self.tls_key, self.tls_name

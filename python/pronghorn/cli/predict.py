@@ -32,7 +32,6 @@ from pronghorn.cli.options import (
     LimitOption,
     OutputsOption,
     Preparation,
-    ServerOption,
     StoreOption,
     ThreadsOption,
     TrustOption,
@@ -43,7 +42,7 @@ from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
 from pronghorn.cli.spread import spread
-from pronghorn.errors import InputError, InputWarning
+from pronghorn.errors import InputError, InputWarning, RunError
 
 MOST_AT_ONCE = 1 << 12
 """Images that are read at a time where no piece is predicted."""
@@ -53,7 +52,15 @@ MOST_AT_ONCE = 1 << 12
 class Connection:
     """Which server is asked, and how."""
 
-    server: ServerOption
+    server: Annotated[str | None, typer.Option("--server", metavar="HOST:PORT", help="Address of the server.")] = None
+    admission: Annotated[
+        str | None,
+        typer.Option(
+            "--admission",
+            metavar="URL",
+            help="Ask this admission service for a node and a ticket, in place of --server.",
+        ),
+    ] = None
     trust: TrustOption = None
     model: Annotated[
         str | None,
@@ -71,10 +78,37 @@ class Connection:
     ] = 60.0
     threads: ThreadsOption = None
 
-    def open(self, channel: ClientChannel) -> Client:
-        """The client of a new connection."""
+    def open(self, channel: ClientChannel, images: int = 1) -> Client:
+        """The client of a new connection, for so many images."""
+        if (self.server is None) == (self.admission is None):
+            raise InputError("give --server HOST:PORT, or --admission URL")
+        if self.admission is None:
+            return self._connect(channel, str(self.server), None)
+        node = self._ask(channel, images, None)
+        try:
+            return self._connect(channel, node.address, node.ticket)
+        except RunError as error:
+            if error.code not in ("unreachable", "closed", "stopping"):
+                raise
+        # The service has not noticed yet that the node is gone.
+        node = self._ask(channel, images, node.address)
+        return self._connect(channel, node.address, node.ticket)
+
+    def _ask(self, channel: ClientChannel, images: int, failed: str | None) -> pronghorn.Admitted:
+        token, authority = channel.of_admission()
+        return pronghorn.ask_admission(
+            str(self.admission),
+            model=self.model,
+            images=images,
+            failed=failed,
+            token=token,
+            authority=authority,
+            timeout=self.timeout,
+        )
+
+    def _connect(self, channel: ClientChannel, address: str, ticket: bytes | None) -> Client:
         return pronghorn.connect(
-            self.server,
+            address,
             self.trust,
             model=self.model,
             plan_hash=self.plan_hash,
@@ -83,6 +117,7 @@ class Connection:
             store=self.store,
             tls=channel.options(),
             token=channel.token,
+            ticket=ticket,
             insecure_plain_tcp=channel.insecure_plain_tcp,
         )
 
@@ -285,9 +320,10 @@ def _predict_pieces(
         named = {"images": images, "inputs": inputs_digest, "plan": client.plan_hash, "piece": piece}
         pieces = Pieces(out, named, work.resume)
         same = replace(connection, plan_hash=client.plan_hash, model=client.model)
-        attempts.connect = lambda: same.open(channel)
         missing = pieces.missing()
-        done = images - sum(map(len, missing))
+        left = sum(map(len, missing))
+        attempts.connect = lambda: same.open(channel, max(left, 1))
+        done = images - left
         if done:
             say(f"{done:,} of {images:,} images are done already")
         with progress_bar() as bar, warnings.catch_warnings():

@@ -101,7 +101,31 @@ class Limits:
             help="Address or network (10.1.0.0/16) of load balancers that send the PROXY protocol; may be given again.",
         ),
     ] = None
+    tickets: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Serve clients with a ticket of the admission service with this public key alone."
+        ),
+    ] = None
+    node: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="This node's address in tickets, as clients reach it.")
+    ] = None
     store: StoreOption = None
+
+    def ticketed(self) -> tuple[str, str] | None:
+        """What `serve` takes as `tickets`.
+
+        Raises:
+            InputError: one of the two options is missing, or the file cannot be read.
+        """
+        if self.tickets is None and self.node is None:
+            return None
+        if self.tickets is None or self.node is None:
+            raise InputError("--tickets and --node go together: give both")
+        try:
+            return self.tickets.read_text().strip(), self.node
+        except OSError as error:
+            raise InputError(f"{self.tickets} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -306,6 +330,7 @@ def _bind(
         listen,
         limits=caps_of(caps),
         proxies=limits.proxy_from or (),
+        tickets=limits.ticketed(),
         idle_timeout=limits.idle_timeout,
         keep_alive=limits.keep_alive,
         hello_timeout=limits.hello_timeout,

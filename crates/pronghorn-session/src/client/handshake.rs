@@ -66,6 +66,7 @@ impl Client {
         let (cancel, binding) = (options.cancel.clone(), channel.binding);
         let mut link = link(channel.transport, binding.as_ref(), &options)?;
         let met = prove(&mut link, channel.proof)
+            .and_then(|()| present(&mut link, &options))
             .and_then(|()| shake_hands(&mut link, asked, &options))
             .map_err(|error| unless_cancelled(&cancel, error));
         let ready = met.and_then(|(plan, hello)| {
@@ -191,6 +192,12 @@ fn connect(address: &str, timeout: Duration) -> Result<TcpStream, SessionError> 
 /// Shows that this party has its token, where it has one.
 pub(crate) fn prove(link: &mut Link, proof: Option<[u8; PROOF_BYTES]>) -> Result<(), SessionError> {
     proof.map_or(Ok(()), |proof| link.send(Kind::Token, proof.to_vec()))
+}
+
+/// Shows a ticket, where the client has one.
+fn present(link: &mut Link, options: &ConnectOptions) -> Result<(), SessionError> {
+    let ticket = options.ticket.clone();
+    ticket.map_or(Ok(()), |ticket| link.send(Kind::Ticket, ticket))
 }
 
 fn shake_hands(

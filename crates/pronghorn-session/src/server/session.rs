@@ -32,6 +32,7 @@ use crate::{
     quota::{Counted, Denied, Identity, Share, Taken},
     store::Name,
     text::counted,
+    ticket::{MAX_TICKET, TicketError},
     transport::{Ends, Timed, Transport},
 };
 
@@ -380,28 +381,43 @@ impl Server {
     ) -> Result<Greeted<'a>, SessionError> {
         let mut payload = Vec::new();
         let started = Instant::now();
-        let first = [
-            (Kind::Token, PROOF_BYTES),
+        let mut accept = vec![
             (Kind::ClientHello, MAX_HANDSHAKE),
             (Kind::ListingRequest, MAX_HANDSHAKE),
         ];
-        let without = &first[1..];
-        let accept = match admission.binding() {
-            Some(_) => &first[..],
-            None => without,
-        };
-        let received = link.receive_first(limit, accept, &mut payload);
-        let (kind, proof) = match received.map_err(foreign_peer)? {
-            Kind::Token => {
-                let proof = payload.clone();
-                let left = limit.saturating_sub(started.elapsed());
-                let kind = link.receive_first(left, without, &mut payload)?;
-                (kind, Some(proof))
+        if admission.binding().is_some() {
+            accept.push((Kind::Token, PROOF_BYTES));
+        }
+        if self.tickets.is_some() {
+            accept.push((Kind::Ticket, MAX_TICKET));
+        }
+        let (mut proof, mut ticket) = (None, None);
+        let kind = loop {
+            let left = limit.saturating_sub(started.elapsed());
+            let received = link.receive_first(left, &accept, &mut payload);
+            let kind = match (&proof, &ticket) {
+                (None, None) => received.map_err(foreign_peer)?,
+                _ => received?,
+            };
+            match kind {
+                Kind::Token => proof = Some(payload.clone()),
+                Kind::Ticket => ticket = Some(payload.clone()),
+                _ => break kind,
             }
-            kind => (kind, None),
+            // Each once.
+            accept.retain(|(accepted, _)| *accepted != kind);
         };
         self.log_hello((id, client));
-        let whose = Whose::new(client.ip(), admission.client(proof.as_deref())?);
+        let vouched = match (&self.tickets, ticket) {
+            (Some(tickets), Some(ticket)) => tickets.take(&ticket)?,
+            (Some(_), None) => return Err(TicketError::Missing.into()),
+            (None, _) => None,
+        };
+        let name = match vouched {
+            Some(name) => Some(name),
+            None => admission.client(proof.as_deref())?,
+        };
+        let whose = Whose::new(client.ip(), name);
         self.check_barred(&whose.identity)?;
         self.usage.request(&whose)?;
         let connections = self.usage.connect_client(&whose)?;

@@ -1,0 +1,245 @@
+"""Several nodes: admission places clients, tickets serve once, and a node that dies costs nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pronghorn
+from helpers import floats, model, node
+from pronghorn import _native, _processes
+from pronghorn._admission import Nodes, read_key
+from pronghorn.errors import InputError, RunError
+from pronghorn_bench.service import Server, free_port
+
+TRUST = "client-aided"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    nodes = [node("Gemm", "x w", "g"), node("Relu", "g", "r"), node("Gemm", "r v", "y")]
+    onnx.save(model(nodes, ("N", 6), {"w": floats(6, 5), "v": floats(5, 3)}), tmp_path / "model.onnx")
+    return tmp_path
+
+
+def inputs(count: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(0, 1, (count, 6)).astype(np.float32)
+
+
+# Tickets.
+
+
+def test_a_node_serves_who_has_a_ticket(folder: Path) -> None:
+    key, other = read_key(folder / "key"), _native.new_admission_key()
+    public = (folder / "key.pub").read_text().strip()
+    assert read_key(folder / "key") == key
+    lines: list[pronghorn.LogLine] = []
+    net = pronghorn.load(folder / "model.onnx", input_range=(0, 1))
+    with pronghorn.serve(net, "127.0.0.1:0", TRUST, tickets=(public, "one:7700"), log=lines.append) as server:
+
+        def refused(ticket: bytes | None) -> tuple[str, bool]:
+            with pytest.raises(RunError) as caught:
+                pronghorn.connect(server.address, TRUST, ticket=ticket)
+            return caught.value.code, caught.value.retryable
+
+        # The clock has moved on since the node began.
+        time.sleep(0.01)
+        assert refused(None) == ("unauthorised", False)
+        assert refused(_native.issue_ticket(other, "one:7700", None, 60.0)) == ("unauthorised", False)
+        assert refused(_native.issue_ticket(key, "two:7700", None, 60.0)) == ("unauthorised", False)
+        ticket = _native.issue_ticket(key, "one:7700", "alice", 60.0)
+        with pronghorn.connect(server.address, TRUST, ticket=ticket) as client:
+            assert client.predict(inputs(3)).shape == (3, 3)
+        assert refused(ticket) == ("busy", True)
+        short = _native.issue_ticket(key, "one:7700", None, 0.001)
+        time.sleep(0.01)
+        assert refused(short) == ("busy", True)
+    assert any("is alice" in line for line in lines)
+    # A ticket of before a restart is none, used or not.
+    ticket = _native.issue_ticket(key, "one:7700", None, 60.0)
+    time.sleep(0.01)
+    with pronghorn.serve(net, "127.0.0.1:0", TRUST, tickets=(public, "one:7700")) as server:
+        assert refused(ticket) == ("busy", True)
+    # Whoever asks for none does not read them.
+    with (
+        pronghorn.serve(net, "127.0.0.1:0", TRUST) as server,
+        pytest.raises(RunError),
+    ):
+        pronghorn.connect(server.address, TRUST, ticket=ticket)
+
+
+def test_keys_that_make_no_sense(folder: Path) -> None:
+    (folder / "bad").write_bytes(b"no key")
+    (folder / "bad").chmod(0o600)
+    with pytest.raises(InputError, match="no Ed25519 key"):
+        read_key(folder / "bad")
+    read_key(folder / "key")
+    (folder / "key").chmod(0o644)
+    with pytest.raises(InputError, match="chmod 600"):
+        read_key(folder / "key")
+    net = pronghorn.load(folder / "model.onnx", input_range=(0, 1))
+    with pytest.raises((InputError, RunError), match="64 hexadecimal digits"):
+        pronghorn.serve(net, "127.0.0.1:0", TRUST, tickets=("f", "one"))
+
+
+# Placement.
+
+
+class Watched:
+    """Nodes whose metrics a test writes."""
+
+    def __init__(self, names: str) -> None:
+        self.metrics: dict[str, dict[str, Any]] = {name: self.empty() for name in names}
+        self._stack = ExitStack()
+        monitors = {
+            name: self._stack.enter_context(pronghorn.Monitor("127.0.0.1:0", lambda name=name: self.metrics[name]))
+            for name in names
+        }
+        self.nodes = Nodes([pronghorn.Node(name, monitor.address) for name, monitor in monitors.items()])
+        self.nodes.look()
+
+    @staticmethod
+    def empty() -> dict[str, Any]:
+        with pronghorn.serve(pronghorn.load(model([node("Relu", "x", "y")], ("N", 6), {})), "127.0.0.1:0") as server:
+            return {**server.metrics(), "ready": True}
+
+    def did(self, name: str, images: int, seconds: float) -> None:
+        found = self.metrics[name]["models"][0]
+        found["model"], found["images"], found["predicted_seconds"] = "m", images, seconds
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+
+def test_work_goes_where_least_of_it_waits() -> None:
+    with Watched("ab") as watched:
+        nodes = watched.nodes
+        first = nodes.place("m", 100)
+        second = nodes.place("m", 10)
+        assert first is not None
+        assert second is not None
+        assert first.address != second.address
+        # 10 images wait there and 100 here, until these are done.
+        for _ in range(5):
+            assert nodes.place("m", 10) == second
+        watched.did(first.address, 100, 10.0)
+        nodes.look()
+        assert nodes.place("m", 10) == first
+        # By now an image is known to take a tenth of a second: ten are more than the sixty guesses there.
+        assert nodes.place("m", 1000) == second
+        assert nodes.place("m", 10) == first
+        # A client has found that a node does not answer; the next look finds that it does.
+        assert nodes.place("m", 1, failed=first.address) == second
+        assert nodes.place("m", 10_000) == second
+        nodes.look()
+        assert nodes.place("m", 1) == first
+        watched.metrics[first.address]["ready"] = watched.metrics[second.address]["ready"] = False
+        nodes.look()
+        assert nodes.place("m", 1) is None
+
+
+# The service.
+
+
+def post(address: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+    request = urllib.request.Request(f"http://{address}/v1/sessions", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def test_requests_to_the_service(folder: Path) -> None:
+    key = read_key(folder / "key")
+    (folder / "tokens").write_text("# Bob's\nbob.0123456789abcdefghijkl\n")
+    (folder / "tokens").chmod(0o600)
+    with (
+        pronghorn.Monitor("127.0.0.1:0", Watched.empty) as monitor,
+        pronghorn.Admission(
+            "127.0.0.1:0", [pronghorn.Node("one:1", monitor.address)], key, tokens=folder / "tokens"
+        ) as service,
+    ):
+        bearer = {"Authorization": "Bearer bob.0123456789abcdefghijkl"}
+        assert post(service.address, b"{}")[0] == 401
+        assert post(service.address, b"{}", Authorization="Bearer bob.0123456789abcdefghijkm")[0] == 401
+        for body in (b"", b"[", b"[]", b'{"images": 0}', b'{"images": true}', b'{"model": 1}', b"[" * 60_000):
+            assert post(service.address, body, **bearer)[0] == 400, body[:20]
+        assert post(service.address, b"x" * (1 << 17), **bearer)[0] == 413
+        status, found = post(service.address, b'{"model": "m", "images": 5}', **bearer)
+        assert (status, found["address"], found["seconds"]) == (200, "one:1", 60.0)
+        url = f"http://{service.address}"
+        with pytest.raises(RunError, match="show a token") as caught:
+            pronghorn.ask_admission(url)
+        assert (caught.value.code, caught.value.retryable) == ("unauthorised", False)
+        admitted = pronghorn.ask_admission(url, token="bob.0123456789abcdefghijkl")
+        assert b"bob" in admitted.ticket
+        with pytest.raises(RunError) as caught:
+            pronghorn.ask_admission(url, token="bob.0123456789abcdefghijkl", failed="one:1")
+        assert (caught.value.code, caught.value.retryable) == ("busy", True)
+    with pytest.raises(RunError) as caught:
+        pronghorn.ask_admission(url)
+    assert (caught.value.code, caught.value.retryable) == ("unreachable", True)
+    for url in ("ftp://a", "a:1", "http://example.com:1"):
+        with pytest.raises(InputError):
+            pronghorn.ask_admission(url)
+    with pytest.raises(InputError, match="--tls"):
+        pronghorn.Admission("0.0.0.0:0", [], key)
+
+
+@pytest.fixture
+def cluster(folder: Path) -> Iterator[tuple[list[Server], pronghorn.Admission]]:
+    """Three nodes and their admission service."""
+    key = read_key(folder / "key")
+    with ExitStack() as stack:
+        servers, nodes = [], []
+        for _ in range(3):
+            metrics = f"127.0.0.1:{free_port()}"
+            options = [str(folder / "model.onnx"), "--trust", TRUST, "--input-range", "0,1", "--metrics", metrics]
+            servers.append(Server([*options, "--tickets", str(folder / "key.pub")], names_itself=True))
+            stack.callback(servers[-1].stop)
+            nodes.append(pronghorn.Node(servers[-1].address, metrics))
+        time.sleep(0.01)
+        yield servers, stack.enter_context(pronghorn.Admission("127.0.0.1:0", nodes, key))
+
+
+def test_a_node_is_killed_in_the_middle(folder: Path, cluster: tuple[list[Server], pronghorn.Admission]) -> None:
+    """Clients are spread over nodes. The batch of a node that dies goes on at another, and nothing is lost."""
+    servers, service = cluster
+    np.save(folder / "x.npy", inputs(3000))
+    wanted = pronghorn.load(folder / "model.onnx", input_range=(0, 1)).compiled(TRUST).run_fixed(inputs(3000))
+    ask = [*_processes.COMMAND, "predict", str(folder / "x.npy"), "--scale", "1", "--trust", TRUST, "--batch"]
+    ask += ["--admission", f"http://{service.address}", "--piece", "10"]
+    clients = [subprocess.Popen([*ask, "--out", str(folder / f"{index}.npy")]) for index in range(3)]
+
+    def served(server: Server) -> bool:
+        return " connected" in server.log()
+
+    deadline = time.monotonic() + 60
+    while not all(map(served, servers)):
+        assert time.monotonic() < deadline, [server.log() for server in servers]
+        assert all(client.poll() is None for client in clients)
+        time.sleep(0.02)
+    while len(list((folder / "0.npy.parts").glob("*.npy"))) < 20:
+        threading.Event().wait(0.005)
+    servers[0].kill()
+    assert [client.wait(120) for client in clients] == [0, 0, 0]
+    for index in range(3):
+        np.testing.assert_array_equal(np.load(folder / f"{index}.npy"), wanted)
+    # One client had to move.
+    assert sum(server.log().count(" connected") for server in servers) >= 4
