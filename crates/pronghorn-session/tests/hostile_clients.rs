@@ -211,7 +211,7 @@ fn oversized_lengths_are_refused_before_they_are_read() {
 #[test]
 fn unknown_kinds_are_refused() {
     let running = Running::real(patient());
-    for kind in [0u8, 15, 255] {
+    for kind in [0u8, 17, 255] {
         let (mut raw, _) = Raw::greeted(running.address());
         raw.send_bytes(&raw_frame(0, kind, &[]));
         refused(
