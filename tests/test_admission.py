@@ -20,7 +20,7 @@ import pytest
 import pronghorn
 from helpers import floats, model, node
 from pronghorn import _native, _processes
-from pronghorn._admission import Nodes, read_key
+from pronghorn._admission import Nodes, admission_key
 from pronghorn.errors import InputError, RunError
 from pronghorn_bench.service import Server, free_port
 
@@ -42,9 +42,9 @@ def inputs(count: int) -> np.ndarray:
 
 
 def test_a_node_serves_who_has_a_ticket(folder: Path) -> None:
-    key, other = read_key(folder / "key"), _native.new_admission_key()
+    key, other = admission_key(folder / "key"), _native.new_admission_key()
     public = (folder / "key.pub").read_text().strip()
-    assert read_key(folder / "key") == key
+    assert admission_key(folder / "key") == key
     lines: list[pronghorn.LogLine] = []
     net = pronghorn.load(folder / "model.onnx", input_range=(0, 1))
     with pronghorn.serve(net, "127.0.0.1:0", TRUST, tickets=(public, "one:7700"), log=lines.append) as server:
@@ -84,11 +84,11 @@ def test_keys_that_make_no_sense(folder: Path) -> None:
     (folder / "bad").write_bytes(b"no key")
     (folder / "bad").chmod(0o600)
     with pytest.raises(InputError, match="no Ed25519 key"):
-        read_key(folder / "bad")
-    read_key(folder / "key")
+        admission_key(folder / "bad")
+    admission_key(folder / "key")
     (folder / "key").chmod(0o644)
     with pytest.raises(InputError, match="chmod 600"):
-        read_key(folder / "key")
+        admission_key(folder / "key")
     net = pronghorn.load(folder / "model.onnx", input_range=(0, 1))
     with pytest.raises((InputError, RunError), match="64 hexadecimal digits"):
         pronghorn.serve(net, "127.0.0.1:0", TRUST, tickets=("f", "one"))
@@ -166,7 +166,7 @@ def post(address: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]
 
 
 def test_requests_to_the_service(folder: Path) -> None:
-    key = read_key(folder / "key")
+    key = admission_key(folder / "key")
     (folder / "tokens").write_text("# Bob's\nbob.0123456789abcdefghijkl\n")
     (folder / "tokens").chmod(0o600)
     with (
@@ -205,7 +205,7 @@ def test_requests_to_the_service(folder: Path) -> None:
 @pytest.fixture
 def cluster(folder: Path) -> Iterator[tuple[list[Server], pronghorn.Admission]]:
     """Three nodes and their admission service."""
-    key = read_key(folder / "key")
+    key = admission_key(folder / "key")
     with ExitStack() as stack:
         servers, nodes = [], []
         for _ in range(3):

@@ -17,7 +17,7 @@ from pronghorn import _interrupt
 
 _interrupt.end_quietly_while_importing()
 
-from pronghorn._admission import Admission, Admitted, Node, ask_admission  # noqa: E402
+from pronghorn._admission import Admission, Admitted, Node, admission_key, ask_admission  # noqa: E402
 from pronghorn._async import AsyncClient, connect_async  # noqa: E402
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
 from pronghorn._monitor import Monitor  # noqa: E402
@@ -84,6 +84,7 @@ __all__ = [
     "TrafficWarning",
     "TrustLevelRequired",
     "UnsupportedModelError",
+    "admission_key",
     "ask_admission",
     "connect",
     "connect_async",

@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -67,9 +67,10 @@ class _State:
 class Nodes:
     """Where work goes: to the node with the least predicted work that waits."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        """Nothing is known of them yet."""
-        self._states = [_State(node) for node in nodes]
+    def __init__(self, nodes: Sequence[Node] | Callable[[], Sequence[Node]]) -> None:
+        """Nothing is known of them yet. A function says which there are, at each look."""
+        self._list = nodes if callable(nodes) else lambda: nodes
+        self._states: list[_State] = []
         self._lock = threading.Lock()
         self._seconds: dict[str, float] = {}
 
@@ -90,6 +91,10 @@ class Nodes:
 
     def look(self) -> None:
         """Asks all nodes how they are."""
+        known = {state.node: state for state in self._states}
+        states = [known.get(node) or _State(node) for node in self._list()]
+        with self._lock:
+            self._states = states
         threads = [threading.Thread(target=self._look_at, args=(state,)) for state in self._states]
         for thread in threads:
             thread.start()
@@ -140,12 +145,13 @@ def _samples(text: str) -> list[tuple[str, str, float]]:
     return found
 
 
-def read_key(path: Path) -> bytes:
+def admission_key(path: str | os.PathLike[str]) -> bytes:
     """The key of an admission service, which is made where it is missing; its public half is in `PATH.pub`.
 
     Raises:
         InputError: it is no such key, others may read it, or it cannot be written.
     """
+    path = Path(path)
     try:
         if not path.exists():
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -172,11 +178,11 @@ class Admission:
     def __init__(
         self,
         listen: str,
-        nodes: Sequence[Node],
+        nodes: Sequence[Node] | Callable[[], Sequence[Node]],
         key: bytes,
         *,
         tokens: Path | None = None,
-        tls: Path | None = None,
+        tls: str | os.PathLike[str] | None = None,
         insecure_plain_tcp: bool = False,
         seconds: float = 60.0,
     ) -> None:
@@ -184,8 +190,8 @@ class Admission:
 
         Args:
             listen: host and port.
-            nodes: where clients are sent.
-            key: of `read_key`.
+            nodes: where clients are sent; or a function that says it, at each look.
+            key: of `admission_key`.
             tokens: a file of tokens, one a line; clients show one, and tickets have their names.
             tls: `DIR/server` of `pronghorn keys DIR`: answers HTTPS.
             insecure_plain_tcp: HTTP beyond loopback.
@@ -243,7 +249,7 @@ class Admission:
             try:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.minimum_version = ssl.TLSVersion.TLSv1_3
-                context.load_cert_chain(tls / "server.pem", tls / "server.key")
+                context.load_cert_chain(Path(tls) / "server.pem", Path(tls) / "server.key")
             except OSError as error:
                 self._server.server_close()
                 raise InputError(f"{tls} cannot be used: {error}") from error

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pronghorn import _check
-from pronghorn._admission import Admission, Node, read_key
+from pronghorn._admission import Admission, Node, admission_key
 from pronghorn.cli.channel import InsecureOption
 from pronghorn.cli.console import say
 from pronghorn.cli.signals import interrupt_on_signals
@@ -44,7 +44,7 @@ def admit(
     service = Admission(
         _check.address("--listen", listen),
         nodes,
-        read_key(key),
+        admission_key(key),
         tokens=tokens,
         tls=tls,
         insecure_plain_tcp=insecure_plain_tcp,
