@@ -82,6 +82,8 @@ pub struct Server {
     memory: Fair,
     failures: Failures,
     usage: Usage,
+    /// Most connections in all.
+    most_connections: u64,
     /// What takes tickets; none: clients need none.
     tickets: Option<Tickets>,
     /// Load balancers, which say who connects through them.
@@ -139,6 +141,7 @@ impl Server {
             memory: Fair::new(models.memory),
             failures: Failures::default(),
             usage: Usage::new(limits.caps.clone())?,
+            most_connections: limits.connections_in_all(),
             tickets: None,
             proxies: Vec::new(),
             barred: Barred::default(),
@@ -426,7 +429,7 @@ impl Server {
         &self,
         client: SocketAddr,
     ) -> Result<[Option<Counted<'_>>; 2], SessionError> {
-        let all = self.usage.connect(self.limits.connections_in_all())?;
+        let all = self.usage.connect(self.most_connections)?;
         let own = match self.is_proxy(client) {
             true => None,
             false => Some(self.count_address(client)?),
