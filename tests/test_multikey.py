@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -150,3 +151,42 @@ def test_four_processes(files: tuple[Path, Path]) -> None:
     assert found["largest_difference"] <= found["stated_error"] <= 0.004
     assert found["key_bytes"] > 0
     assert set(found["peak_memory"]) == {"cloud", "owner", "client"}
+
+
+def test_plan_and_verify(files: tuple[Path, Path]) -> None:
+    path, data = map(str, files)
+    plan = CliRunner().invoke(app, ["plan", path, "--trust", "multi-key", "--data", data, "--error", "0.004"])
+    assert plan.exit_code == 0, plan.output
+    assert "128 bits of security" in plan.stdout
+    assert "3 levels" in plan.stdout
+    arguments = ["--trust", "multi-key", "--data", data, "--error", "0.004", "--json"]
+    summary = json.loads(CliRunner().invoke(app, ["plan", path, *arguments]).stdout)
+    assert summary["trust"] == "multi-key"
+    assert summary["error"] <= 0.004
+    done = CliRunner().invoke(app, ["verify", path, *arguments, "--limit", "4"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["ok"]
+    assert report["images"] == 4
+    assert 0 < report["largest_error"] <= report["stated_error"] == summary["error"]
+    assert report["agreement"] == report["accuracy"] == report["float_accuracy"] == 1.0
+
+
+def test_what_cannot_run_between_three_is_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
+    def refused(nodes: list[onnx.NodeProto], *options: str, constants: dict[str, np.ndarray] | None = None) -> str:
+        path = tmp_path / "model.onnx"
+        onnx.save(model(nodes, ["N", 6], constants), str(path))
+        done = CliRunner().invoke(app, ["plan", str(path), "--trust", "multi-key", *options])
+        assert done.exit_code == 2
+        return " ".join(done.stderr.split())
+
+    dense = {"a": np.eye(6, dtype=np.float32), "b": np.zeros(6, np.float32)}
+    text = refused([node("Gemm", "x a b", "h"), node("Relu", "h", "y")], constants=dense)
+    assert "node_y" in text
+    assert "multi-key compute additions and multiplications only" in text
+    names = ["x", *(f"s{i}" for i in range(24)), "y"]
+    squares = [node("Mul", f"{old} {old}", new) for old, new in itertools.pairwise(names)]
+    assert "products in a row" in refused(squares)
+    assert "--engine has no meaning" in refused(squares[:1], "--engine", "slot")
+    text = CliRunner().invoke(app, ["predict", "x.png", "--server", "h:1", "--trust", "multi-key"]).stderr
+    assert "pronghorn multikey" in " ".join(text.split())

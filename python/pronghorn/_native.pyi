@@ -210,6 +210,18 @@ class Client:
         Costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations (None where nobody sees
         them), prepared_batches, lost_preparations."""
 
+class MultiKeyPlan:
+    """A network under `multi-key`: what it costs, and what it computes."""
+    def __init__(self, model: Model, options: PlanOptions, error: float, results: int) -> None: ...
+    def summary(self) -> dict[str, Any]:
+        """Counts, bytes and bounds, as `MultiKeyPlan::summary` of `src/multikey.rs` names them."""
+    def run_oracle(self, inputs: NDArray[np.float32]) -> NDArray[np.float64]:
+        """The polynomial network in doubles, before `finish`."""
+    def run_secure(
+        self, inputs: NDArray[np.float32], progress: Progress | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float32], list[float]]:
+        """All roles in this process: values before and after `finish`, seconds of keys and model, and of images."""
+
 class MultiKeyCloud:
     """A cloud for one model that it cannot read."""
     def __init__(

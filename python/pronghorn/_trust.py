@@ -27,7 +27,8 @@ def require(trust: str | None) -> str:
         return DEFAULT
     if isinstance(trust, str) and trust in REVEALS:
         return trust
+    three = "; multi-key has three parties: pronghorn multikey runs them" if trust == "multi-key" else ""
     raise TrustLevelRequired(
         f"trust level {trust!r} is not in this version; the levels are:\n{trust_levels()}\n"
-        f"  what to do: give --trust (trust=) one of {', '.join(REVEALS)}"
+        f"  what to do: give --trust (trust=) one of {', '.join(REVEALS)}{three}"
     )

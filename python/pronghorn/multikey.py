@@ -31,20 +31,17 @@ import numpy.typing as npt
 from pronghorn import _check, _native
 from pronghorn._inputs import as_inputs
 from pronghorn._model import Model, Progress, Shaped, native_errors
+from pronghorn._multikey_plan import ERROR, RESULTS, MultiKeyPlan, MultiKeyReport
 from pronghorn._network import LogLine, entries_to, paths
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn.errors import InputError, PlanError, RunError
 
-__all__ = ["ERROR", "RESULTS", "Client", "Cloud", "ModelOwner", "Terms", "admit"]
+__all__ = ["ERROR", "RESULTS", "Client", "Cloud", "ModelOwner", "MultiKeyPlan", "MultiKeyReport", "Terms", "admit"]
 
 Floats = npt.NDArray[np.float32]
 Log = Callable[[LogLine], None]
 
-ERROR = 2.0**-10
-"""The largest error of an output, where none is named."""
-RESULTS = 1 << 10
-"""The results that a key decrypts, where no number is named."""
 CLIENTS = "clients"
 """The file of an owner's directory with the names of its clients, one a line."""
 

@@ -235,6 +235,11 @@ impl Op {
         }
     }
 
+    /// True if it has encrypted weights.
+    pub fn has_weights(&self) -> bool {
+        matches!(self, Self::Linear { .. } | Self::Factor(_))
+    }
+
     /// True if it multiplies ciphertexts, which takes a level.
     pub fn is_product(&self) -> bool {
         match self {

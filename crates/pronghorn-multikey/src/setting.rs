@@ -296,6 +296,12 @@ impl Aim {
                             .max(headroom + 2);
                     }
                 }
+                // Values can exceed all numbers: no ring has room.
+                Err(NetworkError::MultiKey(MultiKeyError::Rule { found, .. }))
+                    if found == f64::INFINITY =>
+                {
+                    return Ok(None);
+                }
                 Err(error) => return Err(error),
             }
         }

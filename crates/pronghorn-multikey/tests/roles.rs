@@ -12,7 +12,7 @@ use pronghorn_he::multikey::{
 };
 use pronghorn_multikey::{
     Aim, Node, Op,
-    roles::{Client, Description, OutcomeName, Owner, RoleError, Service, Terms},
+    roles::{Client, Description, Local, OutcomeName, Owner, RoleError, Service, Terms},
 };
 use pronghorn_ring::random::Seed;
 
@@ -499,6 +499,43 @@ fn messages_out_of_turn_and_damaged_ones_are_refused() {
     // The outcome is given up, another goes through.
     assert!(scene.client.finish(&of_owner, &partial).is_err());
     scene.predicts(&IMAGE);
+}
+
+/// What is said of bytes before holds: of keys to the byte, of all else but for the lengths of
+/// messages' parts.
+#[test]
+fn a_summary_has_the_bytes_of_messages() {
+    let mut scene = Scene::new(4);
+    let summary = scene.terms.summary().expect("terms that were made");
+    let published = scene.owner.publish(&graph()).expect("its network");
+    let keys = scene.client.join().expect("randomness");
+    assert_eq!(keys.len(), summary.keys[0]);
+    assert!(keys.len() <= scene.terms.most_key_bytes());
+    let about = |found: usize, said: usize| assert!(found.abs_diff(said) < 2048, "{found} {said}");
+    about(published.len(), summary.keys[1] + summary.model);
+    let request = scene.client.request(&IMAGE).expect("in range");
+    about(request.len(), summary.image);
+    let outcome = scene.outcome(&IMAGE);
+    about(outcome.len(), summary.outcome);
+    let [of_client, of_owner] = scene.contributions(&outcome);
+    about(of_client.len(), summary.contribution);
+    about(of_owner.len(), summary.contribution);
+    let partial = scene.decrypt(&outcome, &of_client).expect("once");
+    about(partial.len(), summary.partial);
+    let most = scene.terms.most_message_bytes();
+    let longest = [&request, &outcome, &of_client, &partial].map(Vec::len);
+    assert!(longest.iter().all(|&length| length <= most));
+    assert_eq!(summary.levels, 3);
+    assert!(summary.security.is_some() && summary.error < 2f64.powi(-8));
+}
+
+#[test]
+fn all_roles_in_one_process_compute_the_network() {
+    let mut local = Local::new(&terms(2), &graph()).expect("its network");
+    for image in [IMAGE, [0.0; 6]] {
+        check(&local.predict(&image).expect("in range"), &image);
+    }
+    assert!(local.predict(&IMAGE).is_err());
 }
 
 /// A result that nobody wants any more holds no place, and is not decrypted.

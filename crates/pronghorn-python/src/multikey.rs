@@ -11,9 +11,12 @@ use std::{
 };
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
-use pronghorn_graph::{float, polynomial::PolyGraph};
+use pronghorn_graph::{fixed::Finish, float, polynomial::PolyGraph};
 use pronghorn_he::multikey::Party;
-use pronghorn_multikey::{Aim, roles::Terms};
+use pronghorn_multikey::{
+    Aim,
+    roles::{Local, Terms},
+};
 use pronghorn_plan::planner;
 use pronghorn_session::{
     Entry, Level,
@@ -30,6 +33,142 @@ use crate::{
     tls::{ClientTls, ServerTls, TokenSource, client_channel, server_channel},
     watch::{Callback, Watch, abandonable, waited, watched},
 };
+
+/// A network under `multi-key`: what it costs, and what it computes.
+#[pyclass(frozen, name = "MultiKeyPlan")]
+pub struct Plan {
+    graph: Arc<PolyGraph>,
+    terms: Terms<u32>,
+    watch: Arc<Watch>,
+}
+
+#[pymethods]
+impl Plan {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        model: Py<Model>,
+        options: PlanOptions<'_>,
+        error: f64,
+        results: u64,
+    ) -> PyResult<Self> {
+        let graph = model.get().graph().clone();
+        let options = options.read(&graph.nodes[0].shape)?;
+        let aim = Aim { error, results };
+        let (graph, terms) = abandonable(py, move || {
+            let graph = planner::polynomial(&graph, &options).map_err(native)?;
+            let terms = Terms::choose(&graph, aim).map_err(native)?;
+            Ok((graph, terms))
+        })?;
+        Ok(Self {
+            graph: Arc::new(graph),
+            terms,
+            watch: Arc::default(),
+        })
+    }
+
+    /// Counts, bytes and bounds.
+    fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let summary = self.terms.summary().map_err(native)?;
+        let found = terms_dict(py, &self.terms)?;
+        let numbers = [
+            ("degree", summary.degree),
+            ("levels", summary.levels),
+            ("primes", summary.primes[0]),
+            ("special_primes", summary.primes[1]),
+            ("security_bits", summary.security_bits()),
+            ("inputs", summary.counts.inputs),
+            ("weights", summary.counts.weights),
+            ("hoisted_rotations", summary.counts.hoisted),
+            ("rotations", summary.counts.folds),
+            ("products", summary.counts.products),
+            ("relinearisations", summary.counts.relinearisations),
+            ("client_key_bytes", summary.keys[0]),
+            ("owner_key_bytes", summary.keys[1]),
+            ("model_bytes", summary.model),
+            ("image_bytes", summary.image),
+            ("outcome_bytes", summary.outcome),
+            ("contribution_bytes", summary.contribution),
+            ("partial_bytes", summary.partial),
+            ("log_flood", summary.log_flood as usize),
+        ];
+        for (name, number) in numbers {
+            found.set_item(name, number)?;
+        }
+        let [fresh, all] = summary.log_moduli;
+        found.set_item("log_modulus", fresh)?;
+        found.set_item("log_modulus_with_special", all)?;
+        Ok(found)
+    }
+
+    /// The oracle: the polynomial network in doubles, before the client's operations.
+    fn run_oracle<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: PyReadonlyArrayDyn<'py, f32>,
+    ) -> PyResult<Bound<'py, PyArrayDyn<f64>>> {
+        let face = self.terms.description.face.clone();
+        let (values, images) = array::images(&inputs, &face.input)?;
+        let graph = self.graph.clone();
+        let found = abandonable(py, move || {
+            let values: Vec<f64> = values.iter().map(|&x| x.into()).collect();
+            Ok(graph.evaluate(&values))
+        })?;
+        array::array(py, found, images, &face.output)
+    }
+
+    /// All roles in this process: values before and after the client's operations, and seconds of
+    /// keys and model, and of the images.
+    #[pyo3(signature = (inputs, progress=None))]
+    #[allow(clippy::type_complexity)]
+    fn run_secure<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: PyReadonlyArrayDyn<'py, f32>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(
+        Bound<'py, PyArrayDyn<f64>>,
+        Bound<'py, PyArrayDyn<f32>>,
+        [f64; 2],
+    )> {
+        let face = self.terms.description.face.clone();
+        let (values, images) = array::images(&inputs, &face.input)?;
+        let (graph, terms, finish) = (self.graph.clone(), self.terms.clone(), face.finish.clone());
+        let callback = Callback::new(progress, images);
+        let (plain, finished, seconds) = watched(py, callback, &self.watch, move |watch| {
+            let started = Instant::now();
+            let mut local = Local::new(&terms, &graph).map_err(native)?;
+            let made = started.elapsed().as_secs_f64();
+            let (mut plain, mut finished) = (Vec::new(), Vec::new());
+            for (index, image) in values.chunks((values.len() / images).max(1)).enumerate() {
+                if watch.is_cancelled() {
+                    break;
+                }
+                let image: Vec<f64> = image.iter().map(|&x| x.into()).collect();
+                let result = local.predict(&image).map_err(native)?;
+                finished.extend(finished_values(&finish, &result));
+                plain.extend(result);
+                watch.report((index + 1) as f64);
+            }
+            Ok((
+                plain,
+                finished,
+                [made, started.elapsed().as_secs_f64() - made],
+            ))
+        })?;
+        Ok((
+            array::array(py, plain, images, &face.output)?,
+            array::array(py, finished, images, &face.output_shape())?,
+            seconds,
+        ))
+    }
+}
+
+/// A result after the client's operations.
+fn finished_values(finish: &[Finish], result: &[f64]) -> Vec<f32> {
+    let value = result.iter().map(|&x| x as f32).collect();
+    (finish.iter()).fold(value, |value: Vec<f32>, &op| float::finish(op, &value))
+}
 
 /// A cloud for one model that it cannot read.
 #[pyclass(frozen, name = "MultiKeyCloud")]

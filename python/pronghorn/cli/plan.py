@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from pronghorn._multikey_plan import LEVEL
+from pronghorn.cli.multikey_plan import planned
 from pronghorn.cli.options import (
     DataOption,
     HtmlOption,
@@ -37,6 +39,10 @@ def plan(
     ] = None,
 ) -> None:
     """Show the cost of a secure run, and who learns what."""
+    if model_options.trust == LEVEL:
+        made_of_three = planned(model, model_options, data, labels, preparation, unused={"--html": html, "--out": out})
+        print(made_of_three.to_json() if as_json else made_of_three)
+        return
     options = model_options.of_plan(preparation)
     with progress_bar() as bar:
         bar.phase("reading the model")

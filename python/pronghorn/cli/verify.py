@@ -14,7 +14,9 @@ import typer
 
 from pronghorn._data import Loaded
 from pronghorn._model import Model
+from pronghorn._multikey_plan import LEVEL, MultiKeyPlan
 from pronghorn.cli.inputs import Numbers, classes_or_values, label_column, labels_of
+from pronghorn.cli.multikey_plan import of_three
 from pronghorn.cli.options import (
     HtmlOption,
     JsonOption,
@@ -85,6 +87,9 @@ def verify(
     The fixed point is set by --samples or --input-range. Without both, the first images of --data
     set it.
     """
+    if model_options.trust == LEVEL:
+        verified(model, given, model_options, preparation, as_json, {"--html": html, "--no-secure": not secure})
+        return
     options = model_options.of_plan(preparation)
     if given.samples is not None and model_options.input_range is not None:
         raise InputError("--samples set the range of the inputs: leave --input-range out, or --samples")
@@ -108,6 +113,33 @@ def verify(
     if model_options.input_range is None and not as_json:
         print(f"  pronghorn serve with --data {given.samples or given.data} and the same options serves this plan")
     if report.ok is False:
+        raise typer.Exit(1)
+
+
+def verified(
+    path: Path,
+    given: Images,
+    model_options: ModelOptions,
+    preparation: Preparation,
+    as_json: bool,
+    unused: dict[str, object],
+) -> None:
+    """Runs all roles of `multi-key` in this process.
+
+    Raises:
+        typer.Exit: an output is not within the stated error of the oracle's.
+    """
+    with progress_bar() as bar:
+        bar.phase("reading the model")
+        reading, aim = of_three(model_options, unused)
+        loaded = reading.load(path, reading.of_plan(preparation), preparation)
+        case = _read(loaded, given, preparation, calibrate=model_options.input_range is None)
+        made = MultiKeyPlan(case.model, **aim)
+        bar.phase("running all roles")
+        truth = case.truth if case.kind == "classes" else None
+        report = made.verify(case.images, truth, kind=case.kind, progress=bar.progress)
+    print(report.to_json() if as_json else report)
+    if not report.ok:
         raise typer.Exit(1)
 
 

@@ -48,8 +48,10 @@
 
 mod client;
 mod cloud;
+mod local;
 mod messages;
 mod owner;
+mod summary;
 
 use std::sync::Arc;
 
@@ -67,7 +69,9 @@ use thiserror::Error;
 
 pub use client::Client;
 pub use cloud::{PartyKeys, Service};
+pub use local::Local;
 pub use owner::{OutcomeName, Owner};
+pub use summary::Summary;
 
 use crate::{Aim, Chain, Network, NetworkError, Op, Program, Setting};
 

@@ -13,7 +13,8 @@ use pronghorn_he::multikey::Party;
 
 use super::{
     error::{CloudError, Refusal},
-    peer::{Peer, What},
+    message::What,
+    peer::Peer,
 };
 use crate::lock::lock;
 

@@ -6,7 +6,8 @@ use pronghorn_ring::random::Seed;
 
 use super::{
     error::CloudError,
-    peer::{Hello, Peer, Role, Wanted, What, connect, unless_cancelled},
+    message::{Hello, Role, Wanted, What},
+    peer::{Peer, connect, unless_cancelled},
 };
 use crate::{client::ConnectOptions, error::SessionError};
 

@@ -21,7 +21,8 @@ use super::{
     attended::Attended,
     error::{CloudError, Refusal},
     files::Directory,
-    peer::{Peer, Role, What},
+    message::{Role, What},
+    peer::Peer,
 };
 use crate::{
     channel::{Acceptor, Admission, Secured, ServerChannel},

@@ -51,6 +51,7 @@ mod client;
 mod cloud;
 mod error;
 mod files;
+pub mod message;
 mod owner;
 mod peer;
 mod sessions;

@@ -21,7 +21,8 @@ use pronghorn_multikey::{
 use super::{
     error::{CloudError, Refusal},
     files::Directory,
-    peer::{Hello, Peer, Role, Wanted, What, connect, malformed, unless_cancelled},
+    message::{Hello, Role, Wanted, What, malformed},
+    peer::{Peer, connect, unless_cancelled},
 };
 use crate::{
     client::ConnectOptions,

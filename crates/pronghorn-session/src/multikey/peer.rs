@@ -2,134 +2,26 @@
 
 use std::{io::Write, sync::atomic::Ordering, time::Duration};
 
-use super::error::{CloudError, Refusal};
+use super::{
+    error::{CloudError, Refusal},
+    message::{HEADER, Header, Hello, What, malformed},
+};
 use crate::{
     channel::PROOF_BYTES,
     client::{ConnectOptions, link, prove, secured},
     error::{SessionError, foreign_peer},
     frame::{Kind, MAX_HANDSHAKE},
     link::Link,
-    message::{ErrorMessage, MAGIC, VERSION},
+    message::ErrorMessage,
     text::printable,
 };
 
 /// Longest body of a frame, in bytes.
 const PART: usize = 1 << 20;
-/// Bytes of a `Role` frame.
-pub(super) const HEADER: usize = 1 + 8 + 32;
 /// Longest hello.
 const MOST_HELLO: u64 = MAX_HANDSHAKE as u64;
 /// Longest text of a refusal, and its category.
 const MOST_REFUSAL: u64 = 4 << 10;
-
-/// Kinds of messages; the discriminants are on the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum What {
-    Hello = 1,
-    Wanted = 2,
-    Publication = 3,
-    Keys = 4,
-    Ready = 5,
-    Offer = 6,
-    Introduction = 7,
-    Request = 8,
-    Outcome = 9,
-    Contribution = 10,
-    Partial = 11,
-    Withdraw = 12,
-    Alive = 13,
-    Refused = 14,
-    Bye = 15,
-}
-
-impl What {
-    const ALL: [Self; 15] = [
-        Self::Hello,
-        Self::Wanted,
-        Self::Publication,
-        Self::Keys,
-        Self::Ready,
-        Self::Offer,
-        Self::Introduction,
-        Self::Request,
-        Self::Outcome,
-        Self::Contribution,
-        Self::Partial,
-        Self::Withdraw,
-        Self::Alive,
-        Self::Refused,
-        Self::Bye,
-    ];
-}
-
-/// Who is on the line, by its hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// A model owner, and the name of its publication.
-    Owner([u8; 16]),
-    /// A client.
-    Client,
-}
-
-/// The first message: who is on the line, and the name of the model owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hello {
-    pub role: Role,
-    pub owner: [u8; 32],
-}
-
-impl Hello {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(VERSION.to_le_bytes());
-        match &self.role {
-            Role::Owner(publication) => {
-                bytes.push(1);
-                bytes.extend(self.owner);
-                bytes.extend(publication);
-            }
-            Role::Client => {
-                bytes.push(2);
-                bytes.extend(self.owner);
-            }
-        }
-        bytes
-    }
-
-    pub fn decode(bytes: &[u8]) -> Result<Self, CloudError> {
-        let rest = bytes
-            .strip_prefix(&MAGIC)
-            .ok_or(SessionError::NotPronghorn)?;
-        let (version, rest) = rest.split_first_chunk().ok_or(SessionError::NotPronghorn)?;
-        let theirs = u16::from_le_bytes(*version);
-        if theirs != VERSION {
-            let ours = VERSION;
-            return Err(SessionError::Version { ours, theirs }.into());
-        }
-        let wrong = || malformed("the hello has another length or role".into());
-        let (&role, rest) = rest.split_first().ok_or_else(wrong)?;
-        let (&owner, rest) = rest.split_first_chunk().ok_or_else(wrong)?;
-        let role = match (role, rest.len()) {
-            (1, 16) => Role::Owner(rest.try_into().map_err(|_| wrong())?),
-            (2, 0) => Role::Client,
-            _ => return Err(wrong()),
-        };
-        Ok(Self { role, owner })
-    }
-}
-
-pub(super) fn malformed(reason: String) -> CloudError {
-    CloudError::Message { reason }
-}
-
-/// A message whose body is yet to come.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Header {
-    pub what: What,
-    pub length: u64,
-    digest: [u8; 32],
-}
 
 /// A message that may come, and its most bytes.
 pub(super) type Accept = (What, u64);
@@ -152,10 +44,8 @@ impl Peer {
 
     /// Sends a message.
     pub fn send(&mut self, what: What, body: &[u8]) -> Result<(), CloudError> {
-        let mut header = vec![what as u8];
-        header.extend((body.len() as u64).to_le_bytes());
-        header.extend(blake3::hash(body).as_bytes());
-        self.link.send(Kind::Role, header)?;
+        let header = Header::of(what, body);
+        self.link.send(Kind::Role, header.encode())?;
         for part in body.chunks(PART) {
             let mut payload = self.link.buffer();
             payload.extend_from_slice(part);
@@ -203,7 +93,7 @@ impl Peer {
 
     /// The header in a frame. A refusal is an error.
     fn open(&mut self, payload: &[u8], accept: &[Accept]) -> Result<Header, CloudError> {
-        let header = read_header(payload)?;
+        let header = Header::decode(payload)?;
         if header.what == What::Refused && header.length <= MOST_REFUSAL {
             let body = self.body(header)?;
             let (&refusal, text) = body
@@ -280,19 +170,6 @@ impl Peer {
     }
 }
 
-/// A frame's payload as a header.
-fn read_header(payload: &[u8]) -> Result<Header, CloudError> {
-    let wrong = || malformed("a message has no header".into());
-    let payload: &[u8; HEADER] = payload.try_into().map_err(|_| wrong())?;
-    let (length, digest) = payload[1..].split_first_chunk().ok_or_else(wrong)?;
-    let what = What::ALL.into_iter().find(|&what| what as u8 == payload[0]);
-    Ok(Header {
-        what: what.ok_or_else(|| malformed(format!("a message of unknown kind {}", payload[0])))?,
-        length: u64::from_le_bytes(*length),
-        digest: digest.try_into().map_err(|_| wrong())?,
-    })
-}
-
 /// A connection with a cloud, with the proof of a token where there is one.
 pub(super) fn connect(address: &str, options: &ConnectOptions) -> Result<Peer, CloudError> {
     let channel = secured(address, options)?;
@@ -305,39 +182,5 @@ pub(super) fn unless_cancelled(options: &ConnectOptions, error: CloudError) -> C
     match options.cancel.load(Ordering::SeqCst) {
         true => SessionError::Cancelled.into(),
         false => error,
-    }
-}
-
-/// Whether the cloud wants a publication or keys, and how long they may be.
-pub(super) struct Wanted {
-    pub send: bool,
-    pub most: u64,
-}
-
-impl Wanted {
-    pub const BYTES: u64 = 9;
-
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![self.send.into()];
-        bytes.extend(self.most.to_le_bytes());
-        bytes
-    }
-
-    pub fn decode(bytes: &[u8]) -> Result<Self, CloudError> {
-        let wrong = || malformed("what the cloud wants has another length".into());
-        let (&send, most) = bytes.split_first().ok_or_else(wrong)?;
-        Ok(Self {
-            send: send != 0,
-            most: u64::from_le_bytes(most.try_into().map_err(|_| wrong())?),
-        })
-    }
-
-    /// Refuses to send what the cloud does not take.
-    pub fn check(&self, length: u64) -> Result<(), CloudError> {
-        let most = self.most;
-        match length <= most {
-            true => Ok(()),
-            false => Err(CloudError::TooLarge { length, most }),
-        }
     }
 }

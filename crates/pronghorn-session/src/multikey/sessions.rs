@@ -9,7 +9,8 @@ use super::{
     attended::ALIVE,
     cloud::{CloudServer, no_model},
     error::{CloudError, Refusal},
-    peer::{Peer, Wanted, What},
+    message::{Wanted, What},
+    peer::Peer,
 };
 use crate::{
     error::SessionError,

@@ -1,0 +1,196 @@
+"""Plans and verification at trust level `multi-key`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn import _check, _native
+from pronghorn._inputs import as_inputs
+from pronghorn._model import Model, Progress, native_errors
+from pronghorn.errors import InputError, PlanError, RunError
+
+LEVEL = "multi-key"
+ERROR = 2.0**-10
+"""The largest error of an output, where none is named."""
+RESULTS = 1 << 10
+"""The results that a key decrypts, where no number is named."""
+
+
+class MultiKeyPlan:
+    """What a model costs between model owner, cloud and client, and what it computes."""
+
+    def __init__(self, model: Model, *, error: float = ERROR, results: int = RESULTS) -> None:
+        """Chooses primes and levels.
+
+        Args:
+            model: a polynomial network. Its samples set the range of inputs.
+            error: the largest absolute error of an output.
+            results: results of a key.
+
+        Raises:
+            PlanError: the model is no polynomial, too deep, or its values do not lie as an operator needs them; the
+                error names the node and the way out.
+        """
+        native, options = model.parts
+        arguments = (_check.number("error", error, 2.0**-60, 1e6), _check.whole("results", results, 1, 1 << 40))
+        with native_errors(PlanError):
+            self._native = _native.MultiKeyPlan(native, options, *arguments)
+            self._summary = self._native.summary()
+        self._model = model
+
+    def summary(self) -> dict[str, Any]:
+        """Counts, bytes and bounds, by name."""
+        return {"model": self._model.name, "trust": LEVEL, **self._summary}
+
+    def to_json(self) -> str:
+        """For programs."""
+        return json.dumps(self.summary())
+
+    def __str__(self) -> str:
+        """A line for each kind of cost."""
+        found = self._summary
+        sent = found["image_bytes"] + found["contribution_bytes"]
+        received = found["outcome_bytes"] + found["contribution_bytes"] + found["partial_bytes"]
+        owner = [
+            found["contribution_bytes"] + found["partial_bytes"],
+            found["outcome_bytes"] + found["contribution_bytes"],
+        ]
+        rows = [
+            ("trust level", f"{LEVEL}: cloud learns shapes, counts and timing; model owner the number of requests; "
+             "client its output and the architecture"),
+            (
+                "ring",
+                f"N = {found['degree']:,}, {found['levels']} levels, {found['primes']} primes of "
+                f"{found['log_modulus']:.0f} bits, {found['log_modulus_with_special']:.0f} bits with "
+                f"{found['special_primes']} special ones: {found['security_bits']} bits of security (2024 table)",
+            ),
+            (
+                "precision",
+                f"outputs are within {found['error']:.3g}, for any input up to {found['reach']:.6g} in magnitude",
+            ),
+            ("floods", f"2^{found['log_flood']} of each party: 2^-40 over {found['results']:,} results of a key"),
+            (
+                "an image",
+                f"{found['inputs']} ciphertexts; {found['products']} products, {found['relinearisations']} "
+                f"relinearisations, {found['hoisted_rotations']} hoisted rotations and {found['rotations']} others",
+            ),
+            ("client", f"{_size(sent)} sent an image, {_size(received)} received; {_size(found['client_key_bytes'])} "
+             "of keys once"),
+            ("model owner", f"{_size(owner[0])} sent an image, {_size(owner[1])} received; "
+             f"{_size(found['owner_key_bytes'])} of keys and {_size(found['model_bytes'])} of the model "
+             f"({found['weights']} ciphertexts) once"),
+            ("cloud", f"about {_size(2 * found['owner_key_bytes'] + 2 * found['client_key_bytes'])} of memory for keys "
+             "of the owner and a client"),
+        ]  # fmt: skip
+        width = max(len(name) for name, _ in rows) + 2
+        return "\n".join([f"{self._model.name} between three parties", *(f"  {f'{n}:':<{width}}{t}" for n, t in rows)])
+
+    def verify(
+        self,
+        inputs: npt.ArrayLike,
+        classes: npt.NDArray[np.int64] | None = None,
+        *,
+        kind: str = "classes",
+        progress: Progress | None = None,
+    ) -> MultiKeyReport:
+        """Runs all roles in this process, and compares with the oracle and the float model.
+
+        Args:
+            inputs: `(images, *input_shape)`.
+            classes: the true class of each image, where known.
+            kind: what outputs are: `classes`, `labels` or `values`.
+            progress: called with images done and images in all.
+
+        Raises:
+            InputError: inputs of another shape, or more than the results of a key.
+            RunError: an image is out of range.
+        """
+        images = as_inputs(inputs, self._model.input_shape)
+        if len(images) > self._summary["results"]:
+            raise InputError(
+                f"{len(images)} images are more than the {self._summary['results']} results of a key: "
+                "use fewer (--limit N)"
+            )
+        with native_errors(RunError):
+            oracle = self._native.run_oracle(images)
+            found, outputs, seconds = self._native.run_secure(images, progress)
+        plain = self._model.run_float(images)
+        agreement = accuracy = plain_accuracy = None
+        if kind == "classes":
+            secure_classes, float_classes = self._model.classes(outputs), self._model.classes(plain)
+            agreement = float((secure_classes == float_classes).mean())
+            if classes is not None:
+                accuracy, plain_accuracy = (float((x == classes).mean()) for x in (secure_classes, float_classes))
+        return MultiKeyReport(
+            images=len(images),
+            stated_error=self._summary["error"],
+            largest_error=float(np.abs(found - oracle).max()),
+            float_difference=float(np.abs(outputs - plain).max()),
+            agreement=agreement,
+            accuracy=accuracy,
+            float_accuracy=plain_accuracy,
+            setup_seconds=seconds[0],
+            seconds=seconds[1],
+        )
+
+
+@dataclass(frozen=True)
+class MultiKeyReport:
+    """What a run of all roles in one process gave."""
+
+    images: int
+    stated_error: float
+    """Of any output from the oracle's."""
+    largest_error: float
+    """Seen."""
+    float_difference: float
+    """The largest from an output of the float model."""
+    agreement: float | None
+    """Images that get the float model's class; None for outputs of other kinds."""
+    accuracy: float | None
+    float_accuracy: float | None
+    setup_seconds: float
+    """Keys of both parties, and the model's encryption."""
+    seconds: float
+    """All images, all roles."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every output is within the stated error of the oracle's."""
+        return self.largest_error <= self.stated_error
+
+    def to_json(self) -> str:
+        """For programs."""
+        return json.dumps({**asdict(self), "trust": LEVEL, "ok": self.ok})
+
+    def __str__(self) -> str:
+        """A line for each figure."""
+        rows: list[tuple[str, str]] = [
+            ("oracle", f"outputs are within {self.largest_error:.3g}; {self.stated_error:.3g} is stated"
+             f"{'' if self.ok else ': THIS IS A BUG'}"),
+            ("float model", f"outputs are within {self.float_difference:.3g}"),
+        ]  # fmt: skip
+        rows += _shares([("same class", self.agreement), ("accuracy", self.accuracy), ("float", self.float_accuracy)])
+        rows.append(
+            ("time", f"{self.setup_seconds:.1f} s for keys and model, {self.seconds / self.images:.2f} s an image")
+        )
+        title = f"{self.images:,} images through all roles of {LEVEL} in one process"
+        return "\n".join([title, *(f"  {name + ':':<13}{text}" for name, text in rows)])
+
+
+def _shares(found: Sequence[tuple[str, float | None]]) -> list[tuple[str, str]]:
+    return [(name, f"{100 * share:.2f} %") for name, share in found if share is not None]
+
+
+def _size(count: int) -> str:
+    """Bytes for people."""
+    units = ("bytes", "kB", "MB", "GB")
+    power = min(int(math.log10(max(count, 1)) // 3), len(units) - 1)
+    return f"{count / 1000**power:.3g} {units[power]}"
