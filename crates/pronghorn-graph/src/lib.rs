@@ -6,6 +6,7 @@
 //! [`quantise::quantise`], and then [`oracle::evaluate`] says what every secure run must give. For
 //! runs on ciphertexts alone, [`polynomial::lower`] and [`polynomial::PolyGraph::evaluate`].
 
+mod convolution;
 pub mod features;
 pub mod fixed;
 pub mod float;
@@ -19,3 +20,4 @@ pub mod polynomial;
 pub mod quantise;
 pub mod shape;
 mod signs;
+mod simd;

@@ -3,10 +3,12 @@
 //! Every secure run must give exactly these integers. Each operator is a loop over its definition
 //! in 64 bits, and every value is checked against its proven range. Only images run in parallel.
 
+use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::{
+    convolution::convolve,
     fixed::{
         ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
         ValueSpec, scalar,
@@ -14,6 +16,7 @@ use crate::{
     float,
     geometry::Window,
     layout::{self, Source},
+    simd,
 };
 
 /// Why the oracle has no answer.
@@ -315,51 +318,44 @@ fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
 /// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)`
 /// holds. `proven`: the input is in its range, and so the result in its own.
 fn linear(layer: &Linear, x: &[i32], proven: bool) -> Vec<i64> {
+    // They have 16 bits, which the graph's validation has checked.
+    let weights: Vec<i16> = layer.weights.iter().map(|&weight| weight as i16).collect();
     let narrow: Option<Vec<i16>> = x.iter().map(|&x| x.try_into().ok()).collect();
     match narrow.filter(|_| proven) {
-        Some(x) => convolution(layer, &x, |weights, x, bias| {
-            // Words that compilers have instructions for. Partial sums may wrap: the whole, with
-            // its bias, is in its proven range, of 32 bits.
-            let products = weights.iter().zip(x);
-            let product = |(&w, &x): (&i16, &i16)| i32::from(w) * i32::from(x);
-            products.map(product).fold(bias, i32::wrapping_add).into()
-        }),
-        None => convolution(layer, x, |weights, x, bias| {
-            let products = weights.iter().zip(x);
-            let product = |(&w, &x): (&i16, &i32)| i64::from(w) * i64::from(x);
-            i64::from(bias) + products.map(product).sum::<i64>()
-        }),
+        // Partial sums may wrap: the whole, with its bias, is in its proven range, of 32 bits.
+        Some(x) => {
+            let level = SimdLevel::detect();
+            let products = |rows: &_, patches: &_, length, sums: &mut _| {
+                simd::integer_products(level, rows, patches, length, sums);
+            };
+            let sums: Vec<i32> = convolve(&layer.geometry, &weights, &x, products);
+            with_bias(layer, &sums, |sum, bias| sum.wrapping_add(bias).into())
+        }
+        None => {
+            let sums: Vec<i64> = convolve(&layer.geometry, &weights, x, wide_products);
+            with_bias(layer, &sums, |sum, bias| sum + i64::from(bias))
+        }
     }
 }
 
-/// A convolution of words: `sum` of a row of weights, a patch and a bias. A patch is gathered once
-/// for all channels of its group.
-fn convolution<T: Copy + Default>(
-    layer: &Linear,
-    x: &[T],
-    sum: impl Fn(&[i16], &[T], i32) -> i64,
-) -> Vec<i64> {
-    let geometry = &layer.geometry;
-    let Ok([height, width]) = geometry.output() else {
-        unreachable!("the graph was validated")
-    };
-    // They have 16 bits, which the graph's validation has checked.
-    let weights: Vec<i16> = layer.weights.iter().map(|&weight| weight as i16).collect();
-    let (positions, row) = (height * width, geometry.row_len());
-    let rows_of_group = geometry.out_channels / geometry.groups;
-    let mut out = vec![0; geometry.out_channels * positions];
-    let mut patch = vec![T::default(); row];
-    for group in 0..geometry.groups {
-        for position in 0..positions {
-            let at = [position / width, position % width];
-            layout::patch(geometry, group, at, x, &mut patch);
-            for o in group * rows_of_group..(group + 1) * rows_of_group {
-                let weights = &weights[o * row..][..row];
-                out[o * positions + position] = sum(weights, &patch, layer.bias[o]);
-            }
-        }
+/// `sums[row][patch] = rows[row] . patches[patch]`, of `length` integers each.
+fn wide_products(rows: &[i16], patches: &[i32], length: usize, sums: &mut [i64]) {
+    let pairs = rows
+        .chunks_exact(length)
+        .flat_map(|row| patches.chunks_exact(length).map(move |patch| (row, patch)));
+    for (sum, (row, patch)) in sums.iter_mut().zip(pairs) {
+        let products = row.iter().zip(patch);
+        *sum = products.map(|(&w, &x)| i64::from(w) * i64::from(x)).sum();
     }
-    out
+}
+
+/// Sums and the bias of their channel.
+fn with_bias<S: Copy>(layer: &Linear, sums: &[S], add: impl Fn(S, i32) -> i64) -> Vec<i64> {
+    let planes = sums.chunks(sums.len() / layer.bias.len()).zip(&layer.bias);
+    planes
+        .flat_map(|(plane, &bias)| plane.iter().map(move |&sum| (sum, bias)))
+        .map(|(sum, bias)| add(sum, bias))
+        .collect()
 }
 
 fn activation(op: &ActivationOp, shape: &[usize], x: &[i32]) -> Vec<i64> {

@@ -1,10 +1,13 @@
 //! The operators on one image in floating point.
 
+use pronghorn_ring::SimdLevel;
+
 use crate::{
+    convolution::convolve,
     fixed::Finish,
     geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
-    layout, shape,
+    layout, shape, simd,
 };
 
 /// The value `node` makes of the `values` before it.
@@ -133,47 +136,24 @@ fn affine(mul: &[f32], add: &[f32], x: &[f32]) -> Vec<f32> {
 
 /// `W x + b`.
 fn dense(weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
-    let rows = weights.chunks_exact(x.len()).enumerate();
-    rows.map(|(o, row)| dot(row, x) + bias.map_or(0.0, |bias| bias[o]))
-        .collect()
+    conv(
+        &ConvGeometry::dense(x.len(), weights.len() / x.len()),
+        weights,
+        bias,
+        x,
+    )
 }
 
-/// Inner product in sixteen running sums, which the compiler keeps in vectors.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let (a, b) = (a.as_chunks::<16>(), b.as_chunks::<16>());
-    let mut sums = [0f32; 16];
-    for (a, b) in a.0.iter().zip(b.0) {
-        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
-            *sum += a * b;
-        }
-    }
-    let rest: f32 = a.1.iter().zip(b.1).map(|(a, b)| a * b).sum();
-    sums.iter().sum::<f32>() + rest
-}
-
-/// A grouped convolution: at each position, each row of weights times what the window holds.
+/// A grouped convolution.
 fn conv(geometry: &ConvGeometry, weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
-    let Ok([height, width]) = geometry.output() else {
-        unreachable!("the graph was validated")
-    };
-    let (positions, row) = (height * width, geometry.row_len());
-    let rows_of_group = geometry.out_channels / geometry.groups;
-    let mut out = vec![0.0; geometry.out_channels * positions];
-    let mut patch = vec![0.0; row];
-    for group in 0..geometry.groups {
-        for position in 0..positions {
-            layout::patch(
-                geometry,
-                group,
-                [position / width, position % width],
-                x,
-                &mut patch,
-            );
-            for o in group * rows_of_group..(group + 1) * rows_of_group {
-                let bias = bias.map_or(0.0, |bias| bias[o]);
-                out[o * positions + position] = dot(&weights[o * row..][..row], &patch) + bias;
-            }
-        }
+    let level = SimdLevel::detect();
+    let mut out = convolve(geometry, weights, x, |rows, patches, length, sums| {
+        simd::float_products(level, rows, patches, length, sums);
+    });
+    if let Some(bias) = bias {
+        let plane = out.len() / bias.len();
+        let planes = out.chunks_exact_mut(plane).zip(bias);
+        planes.for_each(|(plane, bias)| plane.iter_mut().for_each(|x| *x += bias));
     }
     out
 }

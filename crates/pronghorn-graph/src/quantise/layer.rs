@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 
 use super::{
@@ -17,7 +18,7 @@ use crate::{
     float::Profile,
     geometry::ConvGeometry,
     graph::{Graph, Op},
-    shape,
+    shape, simd,
 };
 
 /// Biases take at most this much of the 32 bits of a result.
@@ -346,64 +347,16 @@ impl<'a> LayerProfile<'a> {
 
 impl Row {
     fn new(weights: &[f32], fraction: i32, digit: Digit) -> Self {
-        match digit {
-            Digit::Whole => Self::of(weights, fraction, |integer| integer),
-            Digit::High(bits) => Self::of(weights, fraction, |integer| digits(integer, bits)[0]),
-            Digit::Low(bits) => Self::of(weights, fraction, |integer| digits(integer, bits)[1]),
-        }
-    }
-
-    /// A search for precisions reads all weights many times. In running sums of floats, which are
-    /// exact, the compiler keeps eight weights in vectors.
-    fn of(weights: &[f32], fraction: i32, part: impl Fn(f64) -> f64) -> Self {
-        const LANES: usize = 8;
-        let (scale, step) = (f64::from(fraction).exp2(), f64::from(-fraction).exp2());
-        let [mut up, mut down, mut squares, mut rounding] = [[0f64; LANES]; 4];
-        let mut add = |weights: &[f32; LANES]| {
-            for (lane, &weight) in weights.iter().enumerate() {
-                let weight = f64::from(weight);
-                let integer = nearest(weight * scale);
-                let (error, part) = (integer * step - weight, part(integer));
-                up[lane] += if part > 0.0 { part } else { 0.0 };
-                down[lane] += if part < 0.0 { -part } else { 0.0 };
-                squares[lane] += part * part;
-                rounding[lane] += error * error;
-            }
-        };
-        let (chunks, rest) = weights.as_chunks::<LANES>();
-        chunks.iter().for_each(&mut add);
-        let mut last = [0.0; LANES];
-        last[..rest.len()].copy_from_slice(rest);
-        add(&last);
+        let sums = simd::row_sums(SimdLevel::detect(), weights, fraction, digit);
+        let [up, down, squares, rounding] = sums;
         Self {
             fraction,
-            up: up.iter().sum(),
-            down: down.iter().sum(),
-            squares: squares.iter().sum(),
-            rounding: rounding.iter().sum(),
+            up,
+            down,
+            squares,
+            rounding,
         }
     }
-}
-
-/// Numbers below `2^51` lose their fraction when this is added: `1.5 * 2^52`.
-const NO_FRACTION: f64 = 6_755_399_441_055_744.0;
-
-/// The largest integer that is no larger, for `|x| < 2^50`.
-fn floor(x: f64) -> f64 {
-    let near = (x + NO_FRACTION) - NO_FRACTION;
-    if near > x { near - 1.0 } else { near }
-}
-
-/// [`scale::round`] of a number that an `f32` of a layer gives.
-fn nearest(x: f64) -> f64 {
-    floor(x.abs() + 0.5).copysign(x)
-}
-
-/// [`Digit::High`] and [`Digit::Low`] of an integer.
-fn digits(integer: f64, bits: u32) -> [f64; 2] {
-    let unit = f64::from(bits).exp2();
-    let high = floor((integer + 0.5 * unit) / unit);
-    [high, integer - high * unit]
 }
 
 /// Whether activations alone read value `index`.
