@@ -14,7 +14,7 @@ use pronghorn_graph::{
 };
 use pronghorn_multikey::{
     Aim,
-    roles::{Client, OutcomeName, Owner, Service, Terms},
+    roles::{Client, Owner, Service, Terms},
 };
 use pronghorn_ring::random::Seed;
 
@@ -55,7 +55,7 @@ struct Good {
     introduction: Vec<u8>,
     request: Vec<u8>,
     outcome: Vec<u8>,
-    contribution: Vec<u8>,
+    answer: Vec<u8>,
 }
 
 static GOOD: LazyLock<Good> = LazyLock::new(|| {
@@ -72,12 +72,11 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
     let mut client = Client::new(&offer, owner.party(), &seed(2)).expect("an offer");
     let keys = client.join().expect("randomness");
     let (party, introduction) = service.join(&keys).expect("public keys");
-    owner.admit(party);
+    owner.admit([party]);
     owner.introduce(&introduction).expect("admitted");
     let request = client.request(&[0.5, -0.5]).expect("in range");
     let outcome = service.evaluate(party, &request).expect("joined");
-    let contribution = client.contribute(&outcome).expect("its outcome");
-    owner.contribute(&outcome).expect("a client's");
+    let answer = owner.answer(&outcome, |_| Ok(())).expect("a client's");
     Good {
         owner: Mutex::new(owner),
         service: Mutex::new(service),
@@ -88,7 +87,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         introduction,
         request,
         outcome,
-        contribution,
+        answer,
     }
 });
 
@@ -100,8 +99,7 @@ enum Kind {
     Introduction,
     Request,
     Outcome,
-    Contribution,
-    Partial,
+    Answer,
 }
 
 fuzz_target!(|input: Damaged<Kind>| {
@@ -129,20 +127,16 @@ fuzz_target!(|input: Damaged<Kind>| {
         }
         Kind::Outcome => {
             let bytes = input.bytes(&good.outcome);
-            let _ = client.contribute(&bytes);
-            let _ = owner.contribute(&bytes);
-            // Or soon all places are taken.
-            owner.withdraw(&OutcomeName::of(&bytes));
+            let _ = client.request(&[0.5, -0.5]);
+            let _ = client.finish(&bytes, &good.answer);
+            // Results come to their end after a million.
+            let _ = owner.answer(&bytes, |_| Ok(()));
         }
-        Kind::Contribution => {
-            let _ = owner.contribute(&good.outcome);
-            let bytes = input.bytes(&good.contribution);
-            let refused = owner.decrypt(&OutcomeName::of(&good.outcome), &bytes, |_| Ok(()));
-            assert!(refused.is_err() || bytes == good.contribution);
-        }
-        Kind::Partial => {
-            let _ = client.contribute(&good.outcome);
-            let _ = client.finish(&good.contribution, &input.bytes(&good.contribution));
+        Kind::Answer => {
+            let _ = client.request(&[0.5, -0.5]);
+            let bytes = input.bytes(&good.answer);
+            // The same result is completed once.
+            let _ = client.finish(&good.outcome, &bytes);
         }
     }
 });

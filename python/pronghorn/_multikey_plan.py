@@ -56,12 +56,9 @@ class MultiKeyPlan:
     def __str__(self) -> str:
         """A line for each kind of cost."""
         found = self._summary
-        sent = found["image_bytes"] + found["contribution_bytes"]
-        received = found["outcome_bytes"] + found["contribution_bytes"] + found["partial_bytes"]
-        owner = [
-            found["contribution_bytes"] + found["partial_bytes"],
-            found["outcome_bytes"] + found["contribution_bytes"],
-        ]
+        sent = found["image_bytes"]
+        received = found["outcome_bytes"] + found["answer_bytes"]
+        owner = [found["answer_bytes"], found["outcome_bytes"]]
         rows = [
             ("trust level", f"{LEVEL}: cloud learns shapes, counts and timing; model owner the number of requests; "
              "client its output and the architecture"),

@@ -12,6 +12,8 @@
 //!   coefficients is the mean of the squares of the slots (Parseval), however the noise is
 //!   distributed among them: that is what the floods of the decryption must hide.
 
+use std::f64::consts::SQRT_2;
+
 use pronghorn_he::{
     ckks::Noise,
     multikey::{Common, Relinearisation::Quadratic},
@@ -87,8 +89,12 @@ impl<W: Word> Walk<'_, W> {
             Op::Multiply => {
                 let (x, y) = (self.input(0, level + 1), self.input(1, level + 1));
                 let scale = self.setting.scale(level + 1);
-                let product = x.noise.multiply(y.noise, x.reach * scale, y.reach * scale);
-                self.product([x, y], product, level)
+                // Both factors may follow from one value, and their noises from one another: then
+                // amplitudes add, not powers. Of `x x` this is the bound of a square.
+                let of_x = x.noise.times(y.reach * scale);
+                let of_y = y.noise.times(x.reach * scale);
+                let both = x.noise.multiply(y.noise, 0.0, 0.0).times(SQRT_2);
+                self.product([x, y], of_x.add_dependent(of_y) + both, level)
             }
             Op::Add => {
                 let (x, y) = (self.input(0, level), self.input(1, level));

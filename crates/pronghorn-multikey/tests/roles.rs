@@ -12,7 +12,7 @@ use pronghorn_he::multikey::{
 };
 use pronghorn_multikey::{
     Aim, Node, Op,
-    roles::{Client, Description, Local, OutcomeName, Owner, RoleError, Service, Terms},
+    roles::{Client, Description, Local, Owner, RoleError, Service, Terms},
 };
 use pronghorn_ring::random::Seed;
 
@@ -87,7 +87,7 @@ impl Scene {
         let keys = client.join().expect("randomness");
         let (party, introduction) = service.join(&keys).expect("public keys");
         assert_eq!(party, client.party());
-        owner.admit(party);
+        owner.admit([party]);
         owner.introduce(&introduction).expect("admitted");
         Self {
             terms,
@@ -105,32 +105,26 @@ impl Scene {
             .expect("joined")
     }
 
-    /// The client's contribution, and the owner's.
-    fn contributions(&mut self, outcome: &[u8]) -> [Vec<u8>; 2] {
-        let of_client = self.client.contribute(outcome).expect("its outcome");
-        [
-            of_client,
-            self.owner.contribute(outcome).expect("a client's"),
-        ]
-    }
-
     /// An image goes through all roles, and its result is the network's.
     fn predicts(&mut self, image: &[f64]) {
         let outcome = self.outcome(image);
-        let [of_client, of_owner] = self.contributions(&outcome);
-        let partial = self.decrypt(&outcome, &of_client).expect("once");
-        let result = self.client.finish(&of_owner, &partial);
+        let answer = self.answer(&outcome).expect("once");
+        let result = self.client.finish(&outcome, &answer);
         check(&result.expect("complete"), image);
     }
 
-    fn decrypt(&mut self, outcome: &[u8], contribution: &[u8]) -> Result<Vec<u8>, RoleError> {
+    /// The owner's answer, whose ledger is kept.
+    fn answer(&mut self, outcome: &[u8]) -> Result<Vec<u8>, RoleError> {
         let ledger = &self.ledger;
-        let outcome = OutcomeName::of(outcome);
-        self.owner.decrypt(&outcome, contribution, |bytes| {
+        self.owner.answer(outcome, |bytes| {
             *ledger.borrow_mut() = bytes.to_vec();
             Ok(())
         })
     }
+}
+
+fn is_given(error: Option<RoleError>) -> bool {
+    matches!(error, Some(RoleError::MultiKey(MultiKeyError::Given)))
 }
 
 fn check(found: &[f64], image: &[f64]) {
@@ -154,16 +148,11 @@ fn the_client_alone_learns_results() {
 fn a_cloud_that_asks_twice_is_refused_also_after_a_restart() {
     let mut scene = Scene::new(4);
     let outcome = scene.outcome(&IMAGE);
-    let [of_client, of_owner] = scene.contributions(&outcome);
-    let partial = scene.decrypt(&outcome, &of_client).expect("once");
-    let again = scene.decrypt(&outcome, &of_client);
-    assert!(matches!(again, Err(RoleError::Turn { .. })));
-    let refused =
-        |error: Option<RoleError>| matches!(error, Some(RoleError::MultiKey(MultiKeyError::Given)));
-    assert!(refused(scene.owner.contribute(&outcome).err()));
+    let answer = scene.answer(&outcome).expect("once");
+    assert!(is_given(scene.answer(&outcome).err()));
     // The one whom it concerns goes on.
     check(
-        &scene.client.finish(&of_owner, &partial).expect("complete"),
+        &scene.client.finish(&outcome, &answer).expect("complete"),
         &IMAGE,
     );
     let ledger = scene.ledger.borrow().clone();
@@ -173,11 +162,11 @@ fn a_cloud_that_asks_twice_is_refused_also_after_a_restart() {
         (scene.owner.party(), 3)
     );
     let introduction = introduction(&scene.terms, 2);
-    owner.admit(scene.client.party());
+    owner.admit([scene.client.party()]);
     owner.introduce(&introduction).expect("admitted");
-    assert!(refused(owner.contribute(&outcome).err()));
+    assert!(is_given(owner.answer(&outcome, |_| Ok(())).err()));
     let fresh = scene.outcome(&IMAGE);
-    assert!(owner.contribute(&fresh).is_ok());
+    assert!(owner.answer(&fresh, |_| Ok(())).is_ok());
     // Another key's ledger, and a damaged one.
     let other = Owner::<u32>::resume(&scene.terms, &seed(9), &ledger);
     assert!(matches!(
@@ -195,54 +184,58 @@ fn a_cloud_that_asks_twice_is_refused_also_after_a_restart() {
 fn a_ledger_that_is_not_kept_gives_nothing() {
     let mut scene = Scene::new(4);
     let outcome = scene.outcome(&IMAGE);
-    let [of_client, _] = scene.contributions(&outcome);
     let full = |_: &[u8]| Err(io::Error::from(io::ErrorKind::StorageFull));
-    let refused = scene
-        .owner
-        .decrypt(&OutcomeName::of(&outcome), &of_client, full);
+    let refused = scene.owner.answer(&outcome, full);
     assert!(matches!(
         refused,
         Err(RoleError::MultiKey(MultiKeyError::Persist(_)))
     ));
-    let again = scene.decrypt(&outcome, &of_client);
-    assert!(matches!(
-        again,
-        Err(RoleError::MultiKey(MultiKeyError::Given))
-    ));
+    assert!(is_given(scene.answer(&outcome).err()));
 }
 
 #[test]
 fn another_ciphertext_is_refused() {
-    let mut scene = Scene::new(4);
-    let outcome = scene.outcome(&IMAGE);
+    let mut scene = Scene::new(8);
     let other = scene.outcome(&IMAGE);
-    let [of_client, of_owner] = scene.contributions(&outcome);
-    // A contribution to another outcome, and an outcome without the owner's contribution.
-    let refused = scene.decrypt(&other, &of_client);
-    assert!(matches!(refused, Err(RoleError::Turn { .. })));
-    scene.owner.contribute(&other).expect("a client's");
-    let refused = scene.decrypt(&other, &of_client);
-    assert!(matches!(
-        refused,
-        Err(RoleError::MultiKey(MultiKeyError::Contribution { .. }))
-    ));
-    // The owner's own contribution in the client's place.
-    let refused = scene.decrypt(&outcome, &of_owner);
-    assert!(matches!(
-        refused,
-        Err(RoleError::MultiKey(MultiKeyError::Contribution { .. }))
-    ));
-    // A changed bit: of the ciphertexts it is another outcome, of the header no outcome.
-    for at in [0, 5, 40, outcome.len() / 2, outcome.len() - 1] {
+    let outcome = scene.outcome(&IMAGE);
+    // A changed bit: of the ciphertexts it is another outcome, of the header none.
+    for at in [0, 5, 40] {
         let mut changed = outcome.clone();
         changed[at] ^= 4;
-        assert!(scene.decrypt(&changed, &of_client).is_err(), "byte {at}");
+        assert!(scene.answer(&changed).is_err(), "byte {at}");
     }
-    let partial = scene.decrypt(&outcome, &of_client).expect("the right one");
-    check(
-        &scene.client.finish(&of_owner, &partial).expect("complete"),
-        &IMAGE,
-    );
+    // The answer to another outcome completes nothing.
+    let answer = scene.answer(&other).expect("a client's");
+    assert!(scene.client.finish(&outcome, &answer).is_err());
+    scene.predicts(&IMAGE);
+}
+
+/// A client that is not admitted any more.
+#[test]
+fn who_is_struck_off_the_list_gets_nothing() {
+    let mut scene = Scene::new(4);
+    scene.predicts(&IMAGE);
+    let outcome = scene.outcome(&IMAGE);
+    scene.owner.admit([]);
+    let refused = scene.answer(&outcome);
+    assert!(matches!(refused, Err(RoleError::NotAdmitted { .. })));
+    let party = scene.client.party();
+    scene.owner.admit([party]);
+    scene.predicts(&IMAGE);
+}
+
+/// Floods are made for the bounds of one network.
+#[test]
+fn another_networks_weights_are_not_published() {
+    let scene = Scene::new(4);
+    let mut other = graph();
+    for node in &mut other.nodes {
+        if let PolyOp::Linear(layer) = &mut node.op {
+            layer.divisor /= 64.0;
+        }
+    }
+    let refused = scene.owner.publish(&other);
+    assert!(matches!(refused, Err(RoleError::OtherNetwork)));
 }
 
 /// A cloud that has weights decrypted as if they were a result: under the owner's key alone, and
@@ -275,20 +268,19 @@ fn weights_are_not_decrypted() {
     let mut owner = scene.owner;
     let (client, own) = (scene.client.party(), owner.party());
     let stranger = SecretKey::generate(common, &seed(66)).party();
-    let refused = owner.contribute(&outcome(client, &[own]));
-    assert!(matches!(refused, Err(RoleError::OtherParties { .. })));
-    let refused = owner.contribute(&outcome(client, &[own, stranger]));
-    assert!(matches!(refused, Err(RoleError::OtherParties { .. })));
-    let refused = owner.contribute(&outcome(client, &[own, client, stranger]));
-    assert!(matches!(refused, Err(RoleError::OtherParties { .. })));
-    let refused = owner.contribute(&outcome(stranger, &[own, stranger]));
-    assert!(matches!(refused, Err(RoleError::NotAdmitted { .. })));
-    let refused = owner.contribute(&outcome(own, &[own]));
-    assert!(matches!(refused, Err(RoleError::NotAdmitted { .. })));
+    let mut answer = |outcome: &[u8]| owner.answer(outcome, |_| Ok(()));
+    for parties in [&[own][..], &[own, stranger], &[own, client, stranger]] {
+        let refused = answer(&outcome(client, parties));
+        assert!(matches!(refused, Err(RoleError::OtherParties { .. })));
+    }
+    for (of, parties) in [(stranger, &[own, stranger][..]), (own, &[own])] {
+        let refused = answer(&outcome(of, parties));
+        assert!(matches!(refused, Err(RoleError::NotAdmitted { .. })));
+    }
+    // What it refuses is in the form that it accepts.
+    assert!(answer(&outcome(client, &[own, client])).is_ok());
     let refused = owner.introduce(&introduction(&scene.terms, 66));
     assert!(matches!(refused, Err(RoleError::NotAdmitted { .. })));
-    // What it refuses is in the form that it accepts.
-    assert!(owner.contribute(&outcome(client, &[own, client])).is_ok());
 }
 
 /// A client's encryption key.
@@ -439,19 +431,12 @@ fn no_message_has_a_name_of_the_models_file() {
 #[test]
 fn a_party_that_vanishes_stops_nobody_else() {
     let mut scene = Scene::new(8);
-    for vanishes_after in 0..4 {
+    for is_answered in [false, true] {
         let outcome = scene.outcome(&IMAGE);
-        if vanishes_after > 0 {
-            let of_client = scene.client.contribute(&outcome).expect("its outcome");
-            if vanishes_after > 1 {
-                scene.owner.contribute(&outcome).expect("a client's");
-            }
-            if vanishes_after > 2 {
-                scene.decrypt(&outcome, &of_client).expect("once");
-            }
+        if is_answered {
+            scene.answer(&outcome).expect("once");
         }
     }
-    // One result was given; those that were begun hold a place until they are.
     assert_eq!(scene.owner.results_left(), 7);
     // Another client, and the first one with its keys made again.
     let offer = scene.service.offer().expect("the owner's key");
@@ -460,7 +445,7 @@ fn a_party_that_vanishes_stops_nobody_else() {
         scene.client = client;
         let keys = scene.client.join().expect("randomness");
         let (party, introduction) = scene.service.join(&keys).expect("public keys");
-        scene.owner.admit(party);
+        scene.owner.admit([party]);
         scene.owner.introduce(&introduction).expect("admitted");
         scene.predicts(&IMAGE);
     }
@@ -468,36 +453,33 @@ fn a_party_that_vanishes_stops_nobody_else() {
 
 #[test]
 fn messages_out_of_turn_and_damaged_ones_are_refused() {
-    let mut scene = Scene::new(4);
-    assert!(matches!(
-        scene.client.contribute(&[]),
-        Err(RoleError::Turn { .. })
-    ));
+    let mut scene = Scene::new(8);
     assert!(matches!(
         scene.client.finish(&[], &[]),
         Err(RoleError::Turn { .. })
     ));
     let outcome = scene.outcome(&IMAGE);
-    assert!(matches!(
-        scene.client.finish(&[], &[]),
-        Err(RoleError::Turn { .. })
-    ));
     for cut in [0, 1, 40, outcome.len() - 1] {
-        assert!(scene.client.contribute(&outcome[..cut]).is_err());
-        assert!(scene.owner.contribute(&outcome[..cut]).is_err());
+        assert!(scene.answer(&outcome[..cut]).is_err());
     }
     let longer = [&outcome[..], &[0]].concat();
     assert!(matches!(
-        scene.owner.contribute(&longer),
+        scene.answer(&longer),
         Err(RoleError::Message { .. })
     ));
-    let [of_client, of_owner] = scene.contributions(&outcome);
-    let partial = scene.decrypt(&outcome, &of_client).expect("once");
-    let mut changed = partial.clone();
-    changed[40] ^= 1;
-    assert!(scene.client.finish(&of_owner, &changed).is_err());
-    // The outcome is given up, another goes through.
-    assert!(scene.client.finish(&of_owner, &partial).is_err());
+    assert_eq!(scene.owner.results_left(), 8);
+    let answer = scene.answer(&outcome).expect("once");
+    for at in [0, 40, answer.len() / 2] {
+        let outcome = scene.outcome(&IMAGE);
+        let mut changed = scene.answer(&outcome).expect("once");
+        changed[at] ^= 1;
+        assert!(scene.client.finish(&outcome, &changed).is_err());
+        // The request is given up.
+        assert!(matches!(
+            scene.client.finish(&outcome, &answer),
+            Err(RoleError::Turn { .. })
+        ));
+    }
     scene.predicts(&IMAGE);
 }
 
@@ -517,13 +499,10 @@ fn a_summary_has_the_bytes_of_messages() {
     about(request.len(), summary.image);
     let outcome = scene.outcome(&IMAGE);
     about(outcome.len(), summary.outcome);
-    let [of_client, of_owner] = scene.contributions(&outcome);
-    about(of_client.len(), summary.contribution);
-    about(of_owner.len(), summary.contribution);
-    let partial = scene.decrypt(&outcome, &of_client).expect("once");
-    about(partial.len(), summary.partial);
+    let answer = scene.answer(&outcome).expect("once");
+    about(answer.len(), summary.answer);
     let most = scene.terms.most_message_bytes();
-    let longest = [&request, &outcome, &of_client, &partial].map(Vec::len);
+    let longest = [&request, &outcome, &answer].map(Vec::len);
     assert!(longest.iter().all(|&length| length <= most));
     assert_eq!(summary.levels, 3);
     assert!(summary.security.is_some() && summary.error < 2f64.powi(-8));
@@ -538,36 +517,13 @@ fn all_roles_in_one_process_compute_the_network() {
     assert!(local.predict(&IMAGE).is_err());
 }
 
-/// A result that nobody wants any more holds no place, and is not decrypted.
-#[test]
-fn a_withdrawn_result_holds_no_place() {
-    let mut scene = Scene::new(1);
-    let outcome = scene.outcome(&IMAGE);
-    let [of_client, _] = scene.contributions(&outcome);
-    let second = scene.outcome(&IMAGE);
-    let refused = scene.owner.contribute(&second);
-    assert!(matches!(
-        refused,
-        Err(RoleError::MultiKey(MultiKeyError::Budget { results: 1 }))
-    ));
-    scene.owner.withdraw(&OutcomeName::of(&outcome));
-    let refused = scene.decrypt(&outcome, &of_client);
-    assert!(matches!(refused, Err(RoleError::Turn { .. })));
-    scene.predicts(&IMAGE);
-    scene.owner.withdraw(&OutcomeName::of(&outcome));
-    assert_eq!(scene.owner.results_left(), 0);
-}
-
 #[test]
 fn results_of_a_key_are_counted() {
     let mut scene = Scene::new(1);
-    let outcome = scene.outcome(&IMAGE);
-    let [of_client, _] = scene.contributions(&outcome);
-    scene.decrypt(&outcome, &of_client).expect("once");
+    scene.predicts(&IMAGE);
     let second = scene.outcome(&IMAGE);
-    let refused = scene.owner.contribute(&second);
     assert!(matches!(
-        refused,
+        scene.answer(&second),
         Err(RoleError::MultiKey(MultiKeyError::Budget { results: 1 }))
     ));
 }

@@ -11,7 +11,7 @@ use pronghorn_graph::{
 };
 use pronghorn_multikey::{
     Aim,
-    roles::{Client, OutcomeName, Owner, Service, Terms},
+    roles::{Client, Owner, Service, Terms},
 };
 use pronghorn_ring::{random::Seed, test_seed::TestSeeds};
 
@@ -71,25 +71,21 @@ fn messages_are_those_of_the_golden_file() {
         add("client", "keys", &keys);
         let (party, introduction) = service.join(&keys).expect("public keys");
         assert_eq!(introduction, client.introduction());
-        owner.admit(party);
+        owner.admit([party]);
         owner.introduce(&introduction).expect("admitted");
         let request = client.request(&[0.5, -0.25, 1.0, 0.0]).expect("in range");
         add("client", "request", &request);
         let outcome = service.evaluate(party, &request).expect("joined");
         add("cloud", "outcome", &outcome);
-        let of_client = client.contribute(&outcome).expect("its outcome");
-        add("client", "contribution", &of_client);
-        let of_owner = owner.contribute(&outcome).expect("a client's");
-        add("owner", "contribution", &of_owner);
         let mut ledger = Vec::new();
-        let partial = owner.decrypt(&OutcomeName::of(&outcome), &of_client, |bytes| {
+        let answer = owner.answer(&outcome, |bytes| {
             ledger = bytes.to_vec();
             Ok(())
         });
-        let partial = partial.expect("once");
+        let answer = answer.expect("once");
         add("owner", "ledger", &ledger);
-        add("owner", "partial", &partial);
-        client.finish(&of_owner, &partial).expect("complete");
+        add("owner", "answer", &answer);
+        client.finish(&outcome, &answer).expect("complete");
         tape
     });
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/roles.txt");

@@ -88,8 +88,7 @@ impl Plan {
             ("model_bytes", summary.model),
             ("image_bytes", summary.image),
             ("outcome_bytes", summary.outcome),
-            ("contribution_bytes", summary.contribution),
-            ("partial_bytes", summary.partial),
+            ("answer_bytes", summary.answer),
             ("log_flood", summary.log_flood as usize),
         ];
         for (name, number) in numbers {

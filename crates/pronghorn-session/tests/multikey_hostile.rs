@@ -13,7 +13,7 @@ use std::{
 use pronghorn_he::multikey::{Party, SecretKey};
 use pronghorn_multikey::{
     Aim,
-    roles::{Client, OutcomeName, Owner, Service, Terms},
+    roles::{Client, Owner, Service, Terms},
 };
 use pronghorn_ring::random::Seed;
 use pronghorn_session::{
@@ -33,11 +33,9 @@ const OFFER: u8 = 6;
 const INTRODUCTION: u8 = 7;
 const REQUEST: u8 = 8;
 const OUTCOME: u8 = 9;
-const CONTRIBUTION: u8 = 10;
-const PARTIAL: u8 = 11;
-const WITHDRAW: u8 = 12;
-const ALIVE: u8 = 13;
-const REFUSED: u8 = 14;
+const ANSWER: u8 = 10;
+const ALIVE: u8 = 11;
+const REFUSED: u8 = 12;
 
 /// A peer that sends what a test wants.
 struct Raw(TcpStream);
@@ -163,39 +161,9 @@ fn an_owner_decrypts_once_and_nothing_else() {
     let (mut cloud, mut puppet, _attending) = attended(&scratch);
     let owner_refused = Refusal::Owner as u8;
     let outcome = puppet.outcome();
-    let name = OutcomeName::of(&outcome).0;
-    let of_client = puppet.client.contribute(&outcome).expect("its outcome");
-    let wanted = [&name[..], &of_client].concat();
-    // Before its own contribution.
-    cloud.send(CONTRIBUTION, &wanted);
-    assert_eq!(cloud.refused(), owner_refused);
+    // Once.
     cloud.send(OUTCOME, &outcome);
-    let of_owner = cloud.expect(CONTRIBUTION);
-    // Its own contribution in place of the client's, and none.
-    cloud.send(CONTRIBUTION, &[&name[..], &of_owner].concat());
-    assert_eq!(cloud.refused(), owner_refused);
-    cloud.send(CONTRIBUTION, &name);
-    assert_eq!(cloud.refused(), owner_refused);
-    cloud.send(CONTRIBUTION, &[1, 2, 3]);
-    assert_eq!(cloud.refused(), owner_refused);
-    // Another outcome's contribution.
-    let other = puppet.service.evaluate(
-        puppet.client.party(),
-        &puppet.client.request(&IMAGE).expect("in range"),
-    );
-    let other = other.expect("joined");
-    cloud.send(OUTCOME, &other);
-    cloud.expect(CONTRIBUTION);
-    let of_other = [&OutcomeName::of(&other).0[..], &of_client].concat();
-    cloud.send(CONTRIBUTION, &of_other);
-    assert_eq!(cloud.refused(), owner_refused);
-    cloud.send(WITHDRAW, &OutcomeName::of(&other).0);
-    cloud.expect(ALIVE);
-    // The right one, once.
-    cloud.send(CONTRIBUTION, &wanted);
-    cloud.expect(PARTIAL);
-    cloud.send(CONTRIBUTION, &wanted);
-    assert_eq!(cloud.refused(), owner_refused);
+    cloud.expect(ANSWER);
     cloud.send(OUTCOME, &outcome);
     assert_eq!(cloud.refused(), owner_refused);
     // A stranger's outcome, and one that is cut short.
@@ -219,14 +187,15 @@ fn an_owner_decrypts_once_and_nothing_else() {
         ..puppet
     };
     let outcome = honest.outcome();
-    let of_client = honest.client.contribute(&outcome).expect("its outcome");
     cloud.send(OUTCOME, &outcome);
-    let of_owner = cloud.expect(CONTRIBUTION);
-    let name = OutcomeName::of(&outcome).0;
-    cloud.send(CONTRIBUTION, &[&name[..], &of_client].concat());
-    let partial = cloud.expect(PARTIAL);
-    let found = honest.client.finish(&of_owner, &partial);
+    let answer = cloud.expect(ANSWER);
+    let found = honest.client.finish(&outcome, &answer);
     check(Ok(found.expect("complete")), &IMAGE);
+    // A client that is struck off the list.
+    let outcome = honest.outcome();
+    std::fs::write(scratch.at("owner").join("clients"), "").expect("it is ours");
+    cloud.send(OUTCOME, &outcome);
+    assert_eq!(cloud.refused(), Refusal::NotAdmitted as u8);
 }
 
 /// An owner that a cloud asks for decryptions, is restarted in between, and asked again.
@@ -235,24 +204,14 @@ fn a_second_request_is_refused_after_a_restart() {
     let scratch = Scratch::new();
     let (mut cloud, mut puppet, mut attending) = attended(&scratch);
     let outcome = puppet.outcome();
-    let name = OutcomeName::of(&outcome).0;
-    let wanted = [
-        &name[..],
-        &puppet.client.contribute(&outcome).expect("its outcome"),
-    ]
-    .concat();
     cloud.send(OUTCOME, &outcome);
-    cloud.expect(CONTRIBUTION);
-    cloud.send(CONTRIBUTION, &wanted);
-    cloud.expect(PARTIAL);
+    cloud.expect(ANSWER);
     drop(cloud);
     attending.stop();
     let (mut cloud, puppet, _attending) = attended_again(&scratch, puppet);
     cloud.send(INTRODUCTION, &puppet.client.introduction());
     cloud.expect(ALIVE);
     cloud.send(OUTCOME, &outcome);
-    assert_eq!(cloud.refused(), Refusal::Owner as u8);
-    cloud.send(CONTRIBUTION, &wanted);
     assert_eq!(cloud.refused(), Refusal::Owner as u8);
 }
 
@@ -282,8 +241,8 @@ fn attended_again(scratch: &Scratch, puppet: Puppet) -> (Raw, Puppet, Attending)
 fn clients_that_vanish_stop_nobody_else() {
     let scratch = Scratch::new();
     let cloud = Cloud::start(&scratch, CloudOptions::default());
-    let owner = Attending::start(&scratch, &cloud, 4, 1);
-    for vanishes_after in 0..=6 {
+    let owner = Attending::start(&scratch, &cloud, 8, 1);
+    for vanishes_after in 0..=5 {
         let mut raw = Raw::connect(&cloud);
         if vanishes_after == 0 {
             continue;
@@ -316,15 +275,10 @@ fn clients_that_vanish_stop_nobody_else() {
         if vanishes_after == 4 {
             continue;
         }
-        let outcome = raw.expect(OUTCOME);
-        if vanishes_after == 5 {
-            continue;
-        }
-        let contribution = client.contribute(&outcome).expect("its outcome");
-        raw.send(CONTRIBUTION, &contribution);
+        raw.expect(OUTCOME);
     }
-    // Those that came to no decryption hold no place: three of four results are left at least.
-    cloud.events.wait("left", 7);
+    // Two went away behind their requests, and may have been answered.
+    cloud.events.wait("left", 6);
     let mut honest = client(&scratch, &cloud, owner.party, "honest");
     for _ in 0..3 {
         check(honest.predict(&IMAGE), &IMAGE);
@@ -347,7 +301,7 @@ fn owners_that_vanish_are_away_until_they_are_back() {
     let description = postcard::from_bytes(&read("terms")).expect("a description");
     let terms = Terms::<u32>::new(description).expect("its own");
     let publication = &read("published")[..16];
-    for vanishes_after in 0..4 {
+    for vanishes_after in 0..3 {
         let mut owner = Owner::resume(&terms, &Seed::from_bytes(seed), &read("ledger"));
         let owner = owner.as_mut().expect("its ledger");
         let mut raw = Raw::connect(&cloud);
@@ -360,15 +314,10 @@ fn owners_that_vanish_are_away_until_they_are_back() {
             if vanishes_after > 0 {
                 let introduction = raw.expect(INTRODUCTION);
                 if vanishes_after > 1 {
-                    owner.admit(party_of(&terms, &introduction));
+                    owner.admit([party_of(&terms, &introduction)]);
                     owner.introduce(&introduction).expect("admitted");
                     raw.send(ALIVE, &[]);
-                    let outcome = raw.expect(OUTCOME);
-                    if vanishes_after > 2 {
-                        let own = owner.contribute(&outcome).expect("a client's");
-                        raw.send(CONTRIBUTION, &own);
-                        raw.expect(CONTRIBUTION);
-                    }
+                    raw.expect(OUTCOME);
                 }
             }
             drop(raw);
@@ -455,7 +404,7 @@ fn clients_of_false_clouds_learn_nothing_wrong() {
     let found = meet(
         &|raw| {
             joined(raw);
-            raw.send(PARTIAL, &[]);
+            raw.send(ANSWER, &[]);
         },
         owner.party,
     );
@@ -464,6 +413,7 @@ fn clients_of_false_clouds_learn_nothing_wrong() {
         &|raw| {
             joined(raw);
             raw.send(OUTCOME, &[0; 100]);
+            raw.send(ANSWER, &[]);
         },
         owner.party,
     );
@@ -572,13 +522,8 @@ fn a_cloud_refuses_what_does_not_fit() {
         assert_eq!(raw.refused(), message);
     }
     raw.send(REQUEST, &request);
-    let outcome = raw.expect(OUTCOME);
-    raw.send(
-        CONTRIBUTION,
-        &client.contribute(&outcome).expect("its outcome"),
-    );
-    let (theirs, partial) = (raw.expect(CONTRIBUTION), raw.expect(PARTIAL));
-    let found = client.finish(&theirs, &partial);
+    let (outcome, answer) = (raw.expect(OUTCOME), raw.expect(ANSWER));
+    let found = client.finish(&outcome, &answer);
     check(Ok(found.expect("complete")), &IMAGE);
 }
 

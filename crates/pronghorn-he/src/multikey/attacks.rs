@@ -7,8 +7,8 @@ use pronghorn_ring::{
 };
 
 use super::{
-    Choice, Ciphertext, Common, Decryptor, KeyRing, Limits, Party, Rule, SecretKey,
-    decryption::share,
+    Choice, Ciphertext, Common, Contribution, Decryptor, Extended, KeyRing, Limits, Party, Rule,
+    SecretKey, decryption::share,
 };
 use crate::ckks::{Parameters, Plaintext};
 
@@ -181,4 +181,71 @@ fn the_noise_is_flooded() {
     // Floods of 2^(12 + 5 + 40 + 5), and up to four bits for the contributions' noise.
     let log_flood = scene.decryptor(0).rule.log_flood();
     assert!((62..=67).contains(&log_flood), "{log_flood}");
+}
+
+/// Whoever contributes last cancels the masks: with a "result" whose part at a party is `q / 4`, that
+/// party's share is its secret. An [answer](Decryptor::answer) takes no later contribution.
+#[test]
+fn a_last_contribution_tells_the_secret_and_answers_take_none() {
+    let scene = Scene::new();
+    let ring = scene.common.ring();
+    let (victim, secret) = (scene.party(0), scene.secret(0));
+    let parties = scene.sum.extended().parties().to_vec();
+    let place = parties.iter().position(|&party| party == victim);
+    let part = 1 + place.expect("a party");
+    // A quarter of the modulus, rounded down: - (Q mod 4) / 4 modulo each prime.
+    let primes: Vec<u64> = ring
+        .basis()
+        .primes()
+        .take(LIMBS)
+        .map(|q| q.word())
+        .collect();
+    let rest = primes.iter().fold(1, |rest, q| rest * (q % 4) % 4);
+    let mut words = vec![0; 3 * LIMBS * N];
+    for (limb, &prime) in primes.iter().enumerate() {
+        let q = ring.basis().prime(limb);
+        let quarter = q.mul(prime - rest, q.inverse(4).expect("odd"));
+        words[(part * LIMBS + limb) * N..][..N].fill(quarter);
+    }
+    let chosen = Extended::from_words(&scene.common, parties.clone(), LIMBS, words);
+    let chosen = chosen.expect("in order");
+    let scale = primes.iter().map(|&q| q as f64).product::<f64>() / 4.0;
+    let slots = |words: &[u64], scale: f64| {
+        let plain = Plaintext::new(ring, words.to_vec(), scale);
+        ring.decode(&plain).expect("one parameter set").re
+    };
+    let known = slots(&secret.secret().words[..LIMBS * N], 1.0);
+    let matches = |share: &[u64]| {
+        let pairs = slots(share, scale).into_iter().zip(&known);
+        pairs.filter(|(x, y)| (x - **y).abs() < 0.1).count()
+    };
+
+    let mut owner = scene.decryptor(0);
+    let own = owner.contribute(&chosen, &scene.keys).expect("allowed");
+    let mut zero = vec![0; 3 * LIMBS * N];
+    for (poly, zero) in zero.chunks_exact_mut(LIMBS * N).enumerate() {
+        for (limb, zero) in zero.chunks_exact_mut(N).enumerate() {
+            let q = primes[limb];
+            let from = &own.zero.poly(poly)[limb * N..][..N];
+            std::iter::zip(zero, from).for_each(|(x, y)| *x = (q - y) % q);
+        }
+    }
+    let zero = Extended::from_words(&scene.common, parties, LIMBS, zero).expect("in order");
+    let forged = Contribution {
+        party: scene.party(1),
+        result: own.result,
+        zero,
+    };
+    let share = owner.decrypt(&chosen, &[own, forged], |_| Ok(()));
+    assert_eq!(matches(&share.expect("allowed").share), N / 2);
+
+    let mut owner = scene.decryptor(0);
+    let (own, partial) = owner
+        .answer(&chosen, &scene.keys, |_| Ok(()))
+        .expect("allowed");
+    let mut read = own.zero.poly(0).to_vec();
+    assert!(matches(&partial.share) < N / 20);
+    crate::rns::slices::add_assign(ring, LIMBS, &mut read, &partial.share);
+    assert!(matches(&read) < N / 20);
+    assert!(owner.answer(&chosen, &scene.keys, |_| Ok(())).is_err());
 }

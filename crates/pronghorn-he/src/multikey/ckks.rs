@@ -3,7 +3,7 @@
 use pronghorn_ring::{Word, random::Stream};
 
 use super::{
-    Common, Contribution, Extended, KeyRing, MultiKeyError, Partial, Party, PublicKeys,
+    Common, Contribution, Decryptor, Extended, KeyRing, MultiKeyError, Partial, Party, PublicKeys,
     Relinearisation, SecretKey, merge,
 };
 use crate::{
@@ -276,6 +276,20 @@ impl<W: Word> Ciphertext<W> {
         partials: &[Partial<W>],
     ) -> Result<Plaintext<W>, MultiKeyError> {
         let phase = merge(&self.inner, contributions, partials)?;
+        Ok(self.plaintext(phase))
+    }
+
+    /// The result of two parties, at the one that alone learns it: [`Decryptor::complete`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn complete(
+        &self,
+        decryptor: &mut Decryptor<W>,
+        contribution: &Contribution<W>,
+        partial: Partial<W>,
+    ) -> Result<Plaintext<W>, MultiKeyError> {
+        let phase = decryptor.complete(&self.inner, contribution, partial)?;
         Ok(self.plaintext(phase))
     }
 

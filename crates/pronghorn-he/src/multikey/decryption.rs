@@ -24,9 +24,11 @@
 //!   refuses a second one, also after a restart. A related result (with a known difference) is
 //!   another one: the budget of results counts it.
 //!
-//! Parties are semi-honest. Who chooses a contribution after seeing the others' can make it no
-//! encryption of zero, and cancel them: then inputs are open again. Commitments to all
-//! contributions before any is shown would stop that; there are none yet. A party that publishes a
+//! Parties of these three rounds are semi-honest. Who chooses a contribution after seeing the
+//! others' can make it no encryption of zero, and cancel them: then inputs are open again, and `s_i`
+//! too, off the share of a result of its choice. Commitments to all contributions before any is
+//! shown would stop that; there are none yet. Where one of two parties alone learns the result,
+//! [`Decryptor::answer`] needs no contribution of that party, and so has no such gap. A party that publishes a
 //! wrong partial decryption spoils the result, and nobody notices. An evaluator that asks for
 //! something else than it should gets that decrypted: the parties must know what they decrypt.
 
@@ -326,6 +328,76 @@ impl<W: Word> Decryptor<W> {
         if own.is_none_or(|own| own.digest() != *offered) {
             return Err(MultiKeyError::Contribution { party });
         }
+        self.give(&fresh, session, digest, persist)
+    }
+
+    /// This party's contribution and partial decryption in one, for a result that another party
+    /// alone learns ([`complete`](Self::complete)). Nobody else contributes: who could choose a
+    /// contribution after this one would cancel it, and read `s_i` off the share of a result of its
+    /// choice. `persist` as in [`decrypt`](Self::decrypt).
+    ///
+    /// # Errors
+    /// When the result is not what the rule says or was given before, a key is missing, the budget
+    /// is used up, or the ledger was not kept.
+    pub fn answer(
+        &mut self,
+        result: &Extended<W>,
+        keys: &impl EncryptionKeys<W>,
+        persist: impl FnOnce(&[u8]) -> io::Result<()>,
+    ) -> Result<(Contribution<W>, Partial<W>), MultiKeyError> {
+        self.rule.check(result)?;
+        let (party, digest) = (self.party(), result.digest());
+        if result.part(party).is_none() {
+            return Err(MultiKeyError::NotAParty { party });
+        }
+        self.check_budget(&digest)?;
+        let contribution = Contribution {
+            party,
+            result: digest,
+            zero: zero(result, keys, &mut fresh_stream()?)?,
+        };
+        let (fresh, session) = with_contributions(result, &[&contribution])?;
+        let partial = self.give(&fresh, session, digest, persist)?;
+        Ok((contribution, partial))
+    }
+
+    /// The phase of a result of two parties, `[limb][N]` in the NTT domain, from the other party's
+    /// [`answer`](Self::answer). This party's share stays here.
+    ///
+    /// # Errors
+    /// When the result is not what the rule says or was completed before, or the answer is of
+    /// another result or party.
+    pub fn complete(
+        &mut self,
+        result: &Extended<W>,
+        contribution: &Contribution<W>,
+        partial: Partial<W>,
+    ) -> Result<Vec<W>, MultiKeyError> {
+        self.rule.check(result)?;
+        let digest = result.digest();
+        self.check_budget(&digest)?;
+        if contribution.party != partial.party || contribution.party == self.party() {
+            let party = contribution.party;
+            return Err(MultiKeyError::Contribution { party });
+        }
+        let (fresh, session) = with_contributions(result, &[contribution])?;
+        if partial.session != session {
+            let party = partial.party;
+            return Err(MultiKeyError::Partial { party });
+        }
+        let own = self.give(&fresh, session, digest, |_| Ok(()))?;
+        sum_of(&fresh, session, &[own, partial])
+    }
+
+    /// `c_i s_i` plus a flood, of a re-randomised result, once.
+    fn give(
+        &mut self,
+        fresh: &Extended<W>,
+        session: [u8; 32],
+        digest: [u8; 32],
+        persist: impl FnOnce(&[u8]) -> io::Result<()>,
+    ) -> Result<Partial<W>, MultiKeyError> {
+        let party = self.party();
         let part = fresh
             .part(party)
             .ok_or(MultiKeyError::NotAParty { party })?;
@@ -426,21 +498,32 @@ fn rerandomised<W: Word>(
     result: &Extended<W>,
     contributions: &[Contribution<W>],
 ) -> Result<(Extended<W>, [u8; 32]), MultiKeyError> {
+    let of_parties = result.parties().iter().map(|&party| {
+        let mut of_party = contributions.iter().filter(|other| other.party == party);
+        match (of_party.next(), of_party.next()) {
+            (Some(one), None) => Ok(one),
+            _ => Err(MultiKeyError::Contribution { party }),
+        }
+    });
+    with_contributions(result, &of_parties.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// The result with these contributions, and the digest of all.
+fn with_contributions<W: Word>(
+    result: &Extended<W>,
+    contributions: &[&Contribution<W>],
+) -> Result<(Extended<W>, [u8; 32]), MultiKeyError> {
     let digest = result.digest();
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 multi-key session");
     hasher.update(&digest);
     let mut sum = result.clone();
-    for &party in result.parties() {
-        let missing = MultiKeyError::Contribution { party };
-        let mut of_party = contributions.iter().filter(|other| other.party == party);
-        let (Some(one), None) = (of_party.next(), of_party.next()) else {
-            return Err(missing);
-        };
+    for one in contributions {
         let fits = one.result == digest
             && one.zero.parties() == result.parties()
             && one.zero.limbs() == result.limbs();
         if !fits {
-            return Err(missing);
+            let party = one.party;
+            return Err(MultiKeyError::Contribution { party });
         }
         hasher.update(&one.digest());
         sum = sum.add(&one.zero)?;
@@ -458,8 +541,17 @@ pub fn merge<W: Word>(
     partials: &[Partial<W>],
 ) -> Result<Vec<W>, MultiKeyError> {
     let (fresh, session) = rerandomised(result, contributions)?;
+    sum_of(&fresh, session, partials)
+}
+
+/// The first polynomial and all shares.
+fn sum_of<W: Word>(
+    fresh: &Extended<W>,
+    session: [u8; 32],
+    partials: &[Partial<W>],
+) -> Result<Vec<W>, MultiKeyError> {
     let mut phase = fresh.poly(0).to_vec();
-    for &party in result.parties() {
+    for &party in fresh.parties() {
         let missing = MultiKeyError::Partial { party };
         let mut of_party = partials.iter().filter(|other| other.party == party);
         let (Some(partial), None) = (of_party.next(), of_party.next()) else {
@@ -468,8 +560,8 @@ pub fn merge<W: Word>(
         if partial.session != session || partial.share.len() != phase.len() {
             return Err(missing);
         }
-        let ring = result.common().ring();
-        slices::add_assign(ring, result.limbs(), &mut phase, &partial.share);
+        let ring = fresh.common().ring();
+        slices::add_assign(ring, fresh.limbs(), &mut phase, &partial.share);
     }
     Ok(phase)
 }

@@ -41,7 +41,7 @@ impl<W: Word> Service<W> {
             keys: encoded,
             model,
         } = messages::decode("publication", publication)?;
-        let terms = Terms::<W>::new(description)?;
+        let terms = Terms::<W>::new(messages::description("publication", &description)?)?;
         let public = public_keys(&terms, "publication", &encoded)?;
         let owner = public.party();
         let mut keys = KeyRing::new(terms.setting.common());
@@ -73,7 +73,7 @@ impl<W: Word> Service<W> {
         let mut key = Vec::new();
         self.keys.get(self.owner)?.encryption().encode(&mut key);
         Ok(messages::encode(&Offer {
-            description: (*self.terms.description).clone(),
+            description: messages::encode(&*self.terms.description),
             key,
         }))
     }

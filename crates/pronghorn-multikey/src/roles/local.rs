@@ -3,7 +3,7 @@
 use pronghorn_graph::polynomial::PolyGraph;
 use pronghorn_ring::{Word, random::Seed};
 
-use super::{Client, OutcomeName, Owner, RoleError, Service, Terms};
+use super::{Client, Owner, RoleError, Service, Terms};
 
 /// A model owner, a cloud and a client with keys of their own. Every message is made and read as
 /// between machines. Protects nothing: all secrets are in one place.
@@ -23,7 +23,7 @@ impl<W: Word> Local<W> {
         let mut service = Service::new(&owner.publish(graph)?)?;
         let client = Client::new(&service.offer()?, owner.party(), &Seed::from_os()?)?;
         let (party, introduction) = service.join(&client.join()?)?;
-        owner.admit(party);
+        owner.admit([party]);
         owner.introduce(&introduction)?;
         Ok(Self {
             owner,
@@ -39,10 +39,7 @@ impl<W: Word> Local<W> {
     pub fn predict(&mut self, image: &[f64]) -> Result<Vec<f64>, RoleError> {
         let request = self.client.request(image)?;
         let outcome = self.service.evaluate(self.client.party(), &request)?;
-        let of_client = self.client.contribute(&outcome)?;
-        let of_owner = self.owner.contribute(&outcome)?;
-        let name = OutcomeName::of(&outcome);
-        let partial = self.owner.decrypt(&name, &of_client, |_| Ok(()))?;
-        self.client.finish(&of_owner, &partial)
+        let answer = self.owner.answer(&outcome, |_| Ok(()))?;
+        self.client.finish(&outcome, &answer)
     }
 }

@@ -17,7 +17,8 @@ pub type Objects = Vec<Vec<u8>>;
 /// From the model owner to the cloud, once.
 #[derive(Serialize, Deserialize)]
 pub struct Publication {
-    pub description: Description,
+    /// A [`Description`].
+    pub description: Vec<u8>,
     pub keys: Vec<u8>,
     pub model: Vec<EncodedLayer>,
 }
@@ -33,7 +34,8 @@ pub struct EncodedLayer {
 /// From the cloud to a client, once.
 #[derive(Serialize, Deserialize)]
 pub struct Offer {
-    pub description: Description,
+    /// A [`Description`].
+    pub description: Vec<u8>,
     /// The owner's encryption key.
     pub key: Vec<u8>,
 }
@@ -43,6 +45,13 @@ pub struct Offer {
 pub struct Outcome {
     pub client: [u8; 32],
     pub result: Objects,
+}
+
+/// From the model owner to the client, for each image.
+#[derive(Serialize, Deserialize)]
+pub struct Answer {
+    pub contributions: Objects,
+    pub partials: Objects,
 }
 
 pub fn encode(message: &impl Serialize) -> Vec<u8> {
@@ -59,6 +68,19 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
     } else {
         Err(damaged(format!("{} bytes too many", rest.len())))
     }
+}
+
+/// Longest description. It takes at most some thirty times as much in memory.
+const MOST_DESCRIPTION: usize = 4 << 20;
+
+/// A description from elsewhere.
+pub fn description(what: &'static str, bytes: &[u8]) -> Result<Description, RoleError> {
+    if bytes.len() > MOST_DESCRIPTION {
+        let found = bytes.len();
+        let reason = format!("its description has {found} bytes of {MOST_DESCRIPTION} at most");
+        return Err(RoleError::Message { what, reason });
+    }
+    decode(what, bytes)
 }
 
 /// Each object's bytes.

@@ -15,16 +15,22 @@
 //!     │ outcome: the result          │◀─────────────────────────────┤
 //!     │ under both keys              │ outcome                      │
 //!     │◀─────────────────────────────┼─────────────────────────────▶│
-//!     │            contribution      │                 contribution │
-//!     │◀─────────────────────────────┼──────────────────────────────┤
-//!     ├──────────────────────────────┼─────────────────────────────▶│
+//!     │ answer: contribution and     │                              │
 //!     │ partial decryption           │                              │
 //!     ├──────────────────────────────┼─────────────────────────────▶│ result
 //! ```
 //!
 //! The cloud passes on what it need not read. The client's partial decryption stays with the
 //! client, so nobody else can complete a decryption. The model owner must be reachable after each
-//! image, for two messages. The client may be away while the cloud computes.
+//! image, for one message. The client may be away while the cloud computes.
+//!
+//! # Why the client contributes nothing
+//!
+//! The owner's contribution, an encryption of zero under both keys, masks what its share would tell
+//! the cloud. Whoever may add to the outcome after it can take it off: a cloud that forged the
+//! client's contribution as minus the owner's, or a client that added `q / 4` at the owner's part,
+//! read the owner's secret key off one result. A contribution of the client would protect nobody,
+//! since its share never leaves it. So there is none.
 //!
 //! # Who is believed
 //!
@@ -38,13 +44,14 @@
 //! * **Cloud alone**: nothing but shapes, and that there was a request.
 //! * **Cloud and model owner**: nothing of inputs. The client's share of a decryption never leaves
 //!   it.
-//! * **Cloud and a client**: whatever the owner decrypts. The owner cannot tell a result of its
-//!   model from another ciphertext under both keys, so together they can have weights decrypted, a
-//!   ciphertext for each of the key's results. Admit clients and a cloud that do not collude.
+//! * **Cloud and a client that the owner has admitted**: the owner's secret key, and with it every
+//!   weight, from one result. The owner cannot tell a result of its model from a ciphertext of their
+//!   choice. Admit clients and a cloud that do not collude.
 //! * **Model owner and client**: what they have together.
 //!
-//! All parties are semi-honest beyond these checks: a party that sends wrong shares spoils a
-//! result.
+//! All parties are semi-honest beyond these checks. A party that sends wrong shares spoils a result.
+//! Nothing checks a client's public keys for evaluation; no attack by them alone is known, and none
+//! is excluded by a proof.
 
 mod client;
 mod cloud;
@@ -70,7 +77,7 @@ use thiserror::Error;
 pub use client::Client;
 pub use cloud::{PartyKeys, Service};
 pub use local::Local;
-pub use owner::{OutcomeName, Owner};
+pub use owner::Owner;
 pub use summary::Summary;
 
 use crate::{Aim, Chain, Network, NetworkError, Op, Program, Setting};
@@ -197,12 +204,12 @@ pub enum RoleError {
         /// What is missing.
         before: &'static str,
     },
-    /// Too many results in progress.
-    #[error("{limit} results wait for their decryption; complete some of them first")]
-    Busy {
-        /// Most of them.
-        limit: usize,
-    },
+    /// Weights of another network than the keys are for.
+    #[error(
+        "these weights are of another network than the keys, or beyond its bounds: use the model that the keys were made \
+         for, or make new keys"
+    )]
+    OtherNetwork,
     /// Refused by the network.
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -264,7 +271,7 @@ impl<W: Word> Terms<W> {
         let ring = self.setting.ring();
         let polynomial = packed_len(ring, ring.limbs());
         let inputs = self.program.counts().inputs * (polynomial + OBJECT);
-        let outputs = self.outputs() * (3 * polynomial + OBJECT);
+        let outputs = self.outputs() * (4 * polynomial + 2 * OBJECT);
         64 + inputs.max(outputs)
     }
 

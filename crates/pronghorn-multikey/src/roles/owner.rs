@@ -1,27 +1,21 @@
 //! The model owner.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-};
+use std::{collections::BTreeSet, io};
 
 use pronghorn_graph::polynomial::PolyGraph;
 use pronghorn_he::{
     ckks,
     multikey::{
-        Choice, Ciphertext, Contribution, Decryptor, EncryptionRing, MultiKeyError, Party,
-        SecretKey,
+        Choice, Contribution, Decryptor, EncryptionRing, MultiKeyError, Partial, Party, SecretKey,
     },
 };
 use pronghorn_ring::{Word, random::Seed};
 
 use super::{
     RoleError, Terms, damaged,
-    messages::{self, Objects, Outcome, Publication, objects},
+    messages::{self, Answer, Outcome, Publication, objects},
 };
-
-/// Results whose decryption has begun.
-const MOST_PENDING: usize = 64;
+use crate::Network;
 
 /// The model owner: encrypts the model once, then takes part in each decryption once.
 pub struct Owner<W: Word> {
@@ -33,24 +27,6 @@ pub struct Owner<W: Word> {
     admitted: BTreeSet<Party>,
     clients: EncryptionRing<W>,
     introduced: BTreeSet<Party>,
-    pending: BTreeMap<OutcomeName, Pending<W>>,
-}
-
-/// The name of an outcome: the hash of its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct OutcomeName(pub [u8; 32]);
-
-impl OutcomeName {
-    /// Of these bytes.
-    pub fn of(outcome: &[u8]) -> Self {
-        Self(*blake3::hash(outcome).as_bytes())
-    }
-}
-
-/// A result whose decryption has begun.
-struct Pending<W: Word> {
-    result: Vec<Ciphertext<W>>,
-    own: Vec<Contribution<W>>,
 }
 
 impl<W: Word> Owner<W> {
@@ -87,7 +63,6 @@ impl<W: Word> Owner<W> {
             admitted: BTreeSet::new(),
             clients,
             introduced: BTreeSet::new(),
-            pending: BTreeMap::new(),
         })
     }
 
@@ -117,6 +92,10 @@ impl<W: Word> Owner<W> {
             description,
             ..
         } = &self.terms;
+        // Floods are as large as its bounds ask for.
+        if Network::of(graph).without_names() != description.network {
+            return Err(RoleError::OtherNetwork);
+        }
         let secret = SecretKey::generate(setting.common(), &self.seed);
         let [_, steps] = program.rotations();
         let choice = Choice {
@@ -127,16 +106,16 @@ impl<W: Word> Owner<W> {
         secret.public_keys(choice)?.encode(&mut keys);
         let model = program.encrypt_model(setting, graph, &mut secret.encryptor()?)?;
         Ok(messages::encode(&Publication {
-            description: (**description).clone(),
+            description: messages::encode(&**description),
             keys,
             model: model.encoded(),
         }))
     }
 
-    /// Takes part in decryptions for this client from now on. Its name must come by a way that the
-    /// cloud does not control: the cloud could be its own client.
-    pub fn admit(&mut self, client: Party) {
-        self.admitted.insert(client);
+    /// Takes part in decryptions for these clients from now on, and for no others. Their names must
+    /// come by a way that the cloud does not control: the cloud could be its own client.
+    pub fn admit(&mut self, clients: impl IntoIterator<Item = Party>) {
+        self.admitted = clients.into_iter().collect();
     }
 
     /// A client's introduction.
@@ -157,91 +136,42 @@ impl<W: Word> Owner<W> {
         Ok(party)
     }
 
-    /// This party's contribution to the decryption of an outcome.
+    /// This party's contribution and partial decryption of an outcome, once. `persist` must keep the
+    /// ledger that it is given where [`resume`](Self::resume) will find it, before it returns.
+    ///
+    /// The client contributes nothing: who could add something to the outcome after this party's
+    /// contribution would take its mask off, and read the secret key.
     ///
     /// # Errors
-    /// When the outcome is damaged, of another client, was decrypted before, or too many are in
-    /// progress.
-    pub fn contribute(&mut self, outcome: &[u8]) -> Result<Vec<u8>, RoleError> {
-        let common = self.terms.setting.common();
-        let Outcome { client, result } = messages::decode("outcome", outcome)?;
-        let client = Party(client);
-        if !self.introduced.contains(&client) {
-            return Err(RoleError::NotAdmitted { party: client });
-        }
-        let result = messages::result(common, &result)?;
-        self.terms.check_outcome(&result, self.party, client)?;
-        let name = OutcomeName::of(outcome);
-        if self.pending.len() >= MOST_PENDING && !self.pending.contains_key(&name) {
-            let limit = MOST_PENDING;
-            return Err(RoleError::Busy { limit });
-        }
-        let (decryptor, clients) = (&mut self.decryptor, &self.clients);
-        let own = result
-            .iter()
-            .map(|x| decryptor.contribute(x.extended(), clients));
-        let own = own.collect::<Result<Vec<_>, _>>()?;
-        let message = messages::encode(&objects(&own, Contribution::encode));
-        self.pending.insert(name, Pending { result, own });
-        Ok(message)
-    }
-
-    /// Forgets an outcome that nobody wants decrypted any more, so that it holds no place. Nothing of
-    /// it was given.
-    pub fn withdraw(&mut self, outcome: &OutcomeName) {
-        if let Some(Pending { result, .. }) = self.pending.remove(outcome) {
-            let results = result.iter();
-            results.for_each(|x| self.decryptor.withdraw(x.extended()));
-        }
-    }
-
-    /// Forgets all outcomes that were not decrypted.
-    pub fn withdraw_all(&mut self) {
-        let names: Vec<OutcomeName> = self.pending.keys().copied().collect();
-        names.iter().for_each(|name| self.withdraw(name));
-    }
-
-    /// This party's partial decryption of an outcome, once. `persist` must keep the ledger that it
-    /// is given where [`resume`](Self::resume) will find it, before it returns.
-    ///
-    /// # Errors
-    /// When this party did not contribute, the client's contribution is damaged or of another
-    /// outcome, the outcome was decrypted before, or the ledger was not kept.
-    pub fn decrypt(
+    /// When the outcome is damaged, of a client that is not admitted, was decrypted before, the
+    /// budget is used up, or the ledger was not kept.
+    pub fn answer(
         &mut self,
-        outcome: &OutcomeName,
-        contribution: &[u8],
+        outcome: &[u8],
         mut persist: impl FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<Vec<u8>, RoleError> {
-        let turn = RoleError::Turn {
-            what: "request for a partial decryption",
-            before: "contribution of the model owner",
-        };
-        let Pending { result, own } = self.pending.get(outcome).ok_or(turn)?;
-        let theirs = contributions(&self.terms, contribution)?;
-        let count = result.len();
-        if theirs.len() != count {
-            return Err(MultiKeyError::Contribution { party: self.party }.into());
+        let common = self.terms.setting.common();
+        let Outcome { client, result } = messages::decode("outcome", outcome)?;
+        let party = Party(client);
+        if !self.introduced.contains(&party) || !self.admitted.contains(&party) {
+            return Err(RoleError::NotAdmitted { party });
         }
-        let mut partials = Vec::with_capacity(count);
-        for ((x, own), theirs) in result.iter().zip(own).zip(theirs) {
-            let both = [own.clone(), theirs];
-            partials.push(self.decryptor.decrypt(x.extended(), &both, &mut persist)?);
+        let result = messages::result(common, &result)?;
+        self.terms.check_outcome(&result, self.party, party)?;
+        if self.results_left() < result.len() as u64 {
+            let results = self.terms.description.results;
+            return Err(MultiKeyError::Budget { results }.into());
         }
-        self.pending.remove(outcome);
-        Ok(messages::encode(&objects(&partials, |x, out| {
-            x.encode(out)
-        })))
+        let mut given = Vec::with_capacity(result.len());
+        for x in &result {
+            let one = self
+                .decryptor
+                .answer(x.extended(), &self.clients, &mut persist);
+            given.push(one?);
+        }
+        Ok(messages::encode(&Answer {
+            contributions: objects(given.iter().map(|(x, _)| x), Contribution::encode),
+            partials: objects(given.iter().map(|(_, x)| x), Partial::encode),
+        }))
     }
-}
-
-/// The contributions of a message.
-pub(super) fn contributions<W: Word>(
-    terms: &Terms<W>,
-    message: &[u8],
-) -> Result<Vec<Contribution<W>>, RoleError> {
-    let found: Objects = messages::decode("contribution", message)?;
-    let one = |bytes: &Vec<u8>| Contribution::decode(terms.setting.common(), bytes);
-    let found = found.iter().map(one);
-    found.map(|x| x.map_err(damaged("contribution"))).collect()
 }

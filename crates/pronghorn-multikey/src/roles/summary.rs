@@ -31,10 +31,8 @@ pub struct Summary {
     pub image: usize,
     /// Bytes of a result under both keys, which goes to client and owner, about.
     pub outcome: usize,
-    /// Bytes of a party's contribution to a decryption, about.
-    pub contribution: usize,
-    /// Bytes of the owner's partial decryption, about.
-    pub partial: usize,
+    /// Bytes of the owner's contribution and partial decryption, about.
+    pub answer: usize,
     /// `log2` of each party's flood.
     pub log_flood: u32,
     /// The largest error of an output.
@@ -98,8 +96,7 @@ impl<W: Word> Terms<W> {
             model,
             image: program.counts().inputs * seeded(program.steps[0].level),
             outcome: results * (8 + extended),
-            contribution: results * (64 + extended),
-            partial: results * (HEADER + 65 + polynomial),
+            answer: results * (64 + extended + HEADER + 65 + polynomial),
             log_flood: self.rule.log_flood(),
             error: self.error()?,
             reach: self.reach(),

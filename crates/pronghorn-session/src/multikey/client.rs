@@ -120,11 +120,8 @@ impl CloudClient {
         let most = self.client.terms().most_message_bytes() as u64;
         self.peer.send(What::Request, request)?;
         let outcome = self.peer.take(wait, What::Outcome, most)?;
-        let own = self.client.contribute(&outcome)?;
-        self.peer.send(What::Contribution, &own)?;
-        let theirs = self.peer.take(wait, What::Contribution, most)?;
-        let partial = self.peer.take(wait, What::Partial, most)?;
-        Ok(self.client.finish(&theirs, &partial)?)
+        let answer = self.peer.take(wait, What::Answer, most)?;
+        Ok(self.client.finish(&outcome, &answer)?)
     }
 
     /// Says goodbye. Nothing can be asked for after it.

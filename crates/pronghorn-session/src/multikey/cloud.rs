@@ -40,6 +40,8 @@ use crate::{
 
 /// The publication, after its name.
 const PUBLICATION: &str = "publication";
+/// The name in the certificate or token of who published first.
+const PUBLISHER: &str = "publisher";
 /// Public keys of a client, before its name.
 const KEYS: &str = "client-";
 /// Bytes of a publication's name.
@@ -89,7 +91,8 @@ impl Default for CloudLimits {
 /// How a cloud is run.
 #[derive(Clone, Debug, Default)]
 pub struct CloudOptions {
-    /// The only model owner that may publish; where none is named, the first that does.
+    /// The only model owner that may publish; where none is named, the first that does. Over TLS
+    /// with names of clients its place is that of the name that published first.
     pub owner: Option<Party>,
     /// How connections are protected.
     pub channel: ServerChannel,
@@ -249,15 +252,19 @@ impl CloudServer {
             let (link, admission) = self.channel(stream)?;
             let peer = line.insert(Peer::new(link));
             let may_prove = admission.binding().is_some();
+            let mut identity = None;
             let admit = |proof: Option<&[u8]>| {
-                let admitted = admission.client(proof).map_err(SessionError::from)?;
-                drop(admitted);
+                identity = admission.client(proof).map_err(SessionError::from)?;
                 Ok(())
             };
             let hello = peer.hello(self.options.limits.hello, may_prove, admit)?;
             match hello.role {
                 Role::Client => self.client(peer, Party(hello.owner), id),
-                Role::Owner(name) => self.owner(&mut line, Party(hello.owner), name, id),
+                Role::Owner(name) => {
+                    self.check_publisher(identity.as_deref())?;
+                    let owner = Party(hello.owner);
+                    self.owner(&mut line, (owner, identity), name, id)
+                }
             }
         });
         let bug = |_| Err(SessionError::Bug.into());
@@ -332,6 +339,33 @@ impl CloudServer {
 
     fn published_mut(&self) -> RwLockWriteGuard<'_, Option<Published>> {
         self.service.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses the owner's place to others than who published first, by the name in a certificate
+    /// or token. Anybody could know the owner's key and claim its name. Where nobody has such a name
+    /// nothing tells them apart.
+    fn check_publisher(&self, identity: Option<&str>) -> Result<(), CloudError> {
+        let first = self.directory.read(PUBLISHER)?;
+        match first {
+            Some(first) if identity.map(str::as_bytes) != Some(first.as_slice()) => {
+                let first = String::from_utf8_lossy(&first);
+                let refusal = Refusal::OtherOwner;
+                let text = format!(
+                    "the model here is {first}'s: publish with that certificate or token, or to another cloud"
+                );
+                Err(CloudError::Refused { refusal, text })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Binds the owner's place to who publishes first.
+    pub(super) fn bind_publisher(&self, identity: Option<&str>) -> Result<(), CloudError> {
+        let Some(identity) = identity else {
+            return Ok(());
+        };
+        let kept = self.directory.replace(PUBLISHER, identity.as_bytes());
+        kept.map_err(CloudError::file(&self.directory.file(PUBLISHER)))
     }
 
     /// Takes a publication from its owner, in place of an earlier one of that owner.

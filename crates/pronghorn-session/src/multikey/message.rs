@@ -31,22 +31,18 @@ pub enum What {
     Request = 8,
     /// A result under both keys.
     Outcome = 9,
-    /// An encryption of zero.
-    Contribution = 10,
-    /// The owner's partial decryption.
-    Partial = 11,
-    /// The name of an outcome that nobody wants.
-    Withdraw = 12,
+    /// The owner's contribution and partial decryption.
+    Answer = 10,
     /// A sign of life.
-    Alive = 13,
+    Alive = 11,
     /// Why a message is refused.
-    Refused = 14,
+    Refused = 12,
     /// The client leaves.
-    Bye = 15,
+    Bye = 13,
 }
 
 impl What {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 13] = [
         Self::Hello,
         Self::Wanted,
         Self::Publication,
@@ -56,9 +52,7 @@ impl What {
         Self::Introduction,
         Self::Request,
         Self::Outcome,
-        Self::Contribution,
-        Self::Partial,
-        Self::Withdraw,
+        Self::Answer,
         Self::Alive,
         Self::Refused,
         Self::Bye,

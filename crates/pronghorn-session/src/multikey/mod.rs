@@ -27,20 +27,18 @@
 //! | 7 | `Introduction` | client, cloud, owner | the client's encryption key | by the description |
 //! | 8 | `Request` | client, cloud | the encrypted image | by the description |
 //! | 9 | `Outcome` | cloud, both | the result under both keys | by the description |
-//! | 10 | `Contribution` | both, cloud, client; to the owner after the outcome's hash (32) | an encryption of zero | by the description |
-//! | 11 | `Partial` | owner, cloud, client | the owner's partial decryption | by the description |
-//! | 12 | `Withdraw` | cloud, owner | hash of an outcome (32), that nobody wants any more | 32 |
-//! | 13 | `Alive` | cloud, owner, cloud | empty | 0 |
-//! | 14 | `Refused` | any | a category ([`Refusal`], 1), text | 4 KiB |
-//! | 15 | `Bye` | client, cloud | empty | 0 |
+//! | 10 | `Answer` | owner, cloud, client | the owner's contribution and partial decryption | by the description |
+//! | 11 | `Alive` | cloud, owner, cloud | empty | 0 |
+//! | 12 | `Refused` | any | a category ([`Refusal`], 1), text | 4 KiB |
+//! | 13 | `Bye` | client, cloud | empty | 0 |
 //!
 //! ```text
 //! owner: Hello, <- Wanted, (Publication,) <- Ready;
-//!        then any of <- Introduction, Alive | <- Outcome, Contribution | <- Contribution, Partial
-//!        | <- Withdraw, Alive | <- Alive, Alive; Refused in place of an answer
+//!        then any of <- Introduction, Alive | <- Outcome, Answer | <- Alive, Alive; Refused in place
+//!        of an answer
 //! client: Hello, <- Offer, Introduction, <- Wanted, (Keys,) <- Ready;
-//!        then for each image Request, <- Outcome, Contribution, <- Contribution, <- Partial,
-//!        or <- Refused in place of what the cloud sends; Bye
+//!        then for each image Request, <- Outcome, <- Answer, or <- Refused in place of what the
+//!        cloud sends; Bye
 //! ```
 //!
 //! The cloud asks the owner one thing at a time. Keys are sent once: the cloud keeps them in its

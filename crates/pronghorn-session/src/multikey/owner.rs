@@ -15,7 +15,7 @@ use pronghorn_graph::polynomial::PolyGraph;
 use pronghorn_he::multikey::Party;
 use pronghorn_multikey::{
     Aim, Network,
-    roles::{Description, OutcomeName, Owner, RoleError, Terms},
+    roles::{Description, Owner, RoleError, Terms},
 };
 
 use super::{
@@ -57,7 +57,7 @@ const CLIENTS: &str = "clients";
 /// | `terms` | the description, public |
 /// | `ledger` | results that were decrypted |
 /// | `published` | name of the publication, and a hash of the network, secret as the weights |
-/// | `clients` | names of clients that results are decrypted for, one a line; read at each introduction |
+/// | `clients` | names of clients that results are decrypted for, one a line; read at each introduction and each result |
 ///
 /// The ledger is on the disk before a partial decryption leaves. A key without its ledger is
 /// refused. Who restores an old copy of the directory undoes that: make new keys after a restore.
@@ -221,8 +221,6 @@ impl OwnerKeys {
             peer.send(What::Publication, &bytes)?;
         }
         peer.take(wait, What::Ready, 0)?;
-        // Of an earlier connection.
-        self.owner.withdraw_all();
         let text = format!(
             "attending: {} results may be decrypted",
             self.results_left()
@@ -233,8 +231,6 @@ impl OwnerKeys {
             (What::Alive, 0),
             (What::Introduction, most),
             (What::Outcome, most),
-            (What::Contribution, most + 32),
-            (What::Withdraw, 32),
         ];
         loop {
             let header = peer.begin(SILENCE, &accept)?;
@@ -263,9 +259,7 @@ impl OwnerKeys {
     ) -> Result<(What, Vec<u8>), RoleError> {
         match what {
             What::Introduction => {
-                for client in self.admitted() {
-                    self.owner.admit(client);
-                }
+                self.owner.admit(self.admitted());
                 let client = self.owner.introduce(body).inspect_err(|error| {
                     if let RoleError::NotAdmitted { party } = error {
                         let text = format!(
@@ -280,21 +274,19 @@ impl OwnerKeys {
                 log(&Entry::new(Level::Info, "admitted", &text).text("client", hex(&client.0)));
                 Ok((What::Alive, Vec::new()))
             }
-            What::Outcome => Ok((What::Contribution, self.owner.contribute(body)?)),
-            What::Contribution => {
-                let (outcome, contribution) = name(body)?;
+            What::Outcome => {
+                // Who was struck off the list gets nothing more.
+                self.owner.admit(self.admitted());
                 let directory = &self.directory;
                 let persist = |ledger: &[u8]| directory.replace(LEDGER, ledger);
-                let partial = self.owner.decrypt(&outcome, contribution, persist)?;
+                let answer = self.owner.answer(body, persist);
+                // What failed half way counts, too.
                 let left = self.results_left();
                 self.left.store(left, Ordering::Relaxed);
+                let answer = answer?;
                 let text = format!("decrypted a result; {left} are left");
                 log(&Entry::new(Level::Info, "decrypted", &text).number("left", left));
-                Ok((What::Partial, partial))
-            }
-            What::Withdraw => {
-                self.owner.withdraw(&name(body)?.0);
-                Ok((What::Alive, Vec::new()))
+                Ok((What::Answer, answer))
             }
             _ => Ok((What::Alive, Vec::new())),
         }
@@ -329,15 +321,6 @@ impl OwnerKeys {
         kept.map_err(CloudError::file(&self.directory.file(PUBLISHED)))?;
         Ok(name)
     }
-}
-
-/// The name of an outcome before the rest of a message.
-fn name(body: &[u8]) -> Result<(OutcomeName, &[u8]), RoleError> {
-    let (name, rest) = body.split_first_chunk().ok_or(RoleError::Message {
-        what: "contribution",
-        reason: "it does not name its outcome".into(),
-    })?;
-    Ok((OutcomeName(*name), rest))
 }
 
 /// A name of 64 hexadecimal digits.

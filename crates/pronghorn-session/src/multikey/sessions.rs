@@ -3,7 +3,6 @@
 use std::{thread, time::Instant};
 
 use pronghorn_he::multikey::Party;
-use pronghorn_multikey::roles::OutcomeName;
 
 use super::{
     attended::ALIVE,
@@ -24,7 +23,7 @@ impl CloudServer {
     pub(super) fn owner(
         &self,
         line: &mut Option<Peer>,
-        owner: Party,
+        (owner, identity): (Party, Option<String>),
         name: [u8; 16],
         id: u64,
     ) -> Result<(), CloudError> {
@@ -45,6 +44,7 @@ impl CloudServer {
         peer.send(What::Wanted, &wanted.encode())?;
         if wanted.send {
             self.publish(peer, owner, name)?;
+            self.bind_publisher(identity.as_deref())?;
             let text = format!("connection {id}: owner {owner} has published a model");
             self.log(Entry::new(Level::Info, "published", &text).number("session", id));
         }
@@ -168,37 +168,10 @@ impl CloudServer {
                 None => return Err(no_model()),
             }
         };
-        let name = OutcomeName::of(&outcome).0;
-        let begun = Begun { cloud: self, name };
         peer.send(What::Outcome, &outcome)?;
-        let ask = |what, body: &[u8], answer| {
-            let attended = &self.attended;
-            attended.ask(what, body, (answer, most), limits.idle)
-        };
-        let of_owner = ask(What::Outcome, &outcome, What::Contribution);
-        drop(outcome);
-        // It is on its way, whatever the owner says.
-        let of_client = peer.take(limits.idle, What::Contribution, most)?;
-        let of_owner = of_owner?;
-        let wanted = [&name[..], &of_client].concat();
-        let partial = ask(What::Contribution, &wanted, What::Partial)?;
-        // Given: there is nothing to withdraw.
-        std::mem::forget(begun);
-        peer.send(What::Contribution, &of_owner)?;
-        peer.send(What::Partial, &partial)
-    }
-}
-
-/// A decryption that the owner may have begun. It is withdrawn if it comes to no end.
-struct Begun<'a> {
-    cloud: &'a CloudServer,
-    name: [u8; 32],
-}
-
-impl Drop for Begun<'_> {
-    fn drop(&mut self) {
-        let (attended, idle) = (&self.cloud.attended, self.cloud.options.limits.idle);
-        // An owner that is away forgets it with its connection.
-        let _ = attended.ask(What::Withdraw, &self.name, (What::Alive, 0), idle);
+        let answer =
+            self.attended
+                .ask(What::Outcome, &outcome, (What::Answer, most), limits.idle)?;
+        peer.send(What::Answer, &answer)
     }
 }
