@@ -169,10 +169,11 @@ def test_requests_to_the_service(folder: Path) -> None:
     key = admission_key(folder / "key")
     (folder / "tokens").write_text("# Bob's\nbob.0123456789abcdefghijkl\n")
     (folder / "tokens").chmod(0o600)
+    lines: list[str] = []
     with (
         pronghorn.Monitor("127.0.0.1:0", Watched.empty) as monitor,
         pronghorn.Admission(
-            "127.0.0.1:0", [pronghorn.Node("one:1", monitor.address)], key, tokens=folder / "tokens"
+            "127.0.0.1:0", [pronghorn.Node("one:1", monitor.address)], key, tokens=folder / "tokens", log=lines.append
         ) as service,
     ):
         bearer = {"Authorization": "Bearer bob.0123456789abcdefghijkl"}
@@ -189,6 +190,15 @@ def test_requests_to_the_service(folder: Path) -> None:
         assert (caught.value.code, caught.value.retryable) == ("unauthorised", False)
         admitted = pronghorn.ask_admission(url, token="bob.0123456789abcdefghijkl")
         assert b"bob" in admitted.ticket
+        # A token that leaves the file, and a file that others may read, let nobody in.
+        (folder / "tokens").write_text("eve.0123456789abcdefghijkl\n")
+        assert post(service.address, b"{}", **bearer)[0] == 401
+        assert any("refused" in line for line in lines)
+        (folder / "tokens").write_text("bob.0123456789abcdefghijkl\n# again\n")
+        (folder / "tokens").chmod(0o644)
+        assert post(service.address, b"{}", **bearer)[0] == 401
+        (folder / "tokens").chmod(0o600)
+        (folder / "tokens").write_text("bob.0123456789abcdefghijkl\n")
         with pytest.raises(RunError) as caught:
             pronghorn.ask_admission(url, token="bob.0123456789abcdefghijkl", failed="one:1")
         assert (caught.value.code, caught.value.retryable) == ("busy", True)

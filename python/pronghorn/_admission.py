@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import socket
 import ssl
 import threading
 import time
@@ -30,6 +31,8 @@ PATH = "/v1/sessions"
 MOST_BYTES = 1 << 16
 """Of a request."""
 MOST_IMAGES = 1 << 40
+MOST_PROMISED = 3600.0
+"""Seconds of work that a ticket may promise a node, whatever its client announces."""
 PATIENCE = 5.0
 """Seconds that a connection may be silent."""
 LOOK = 1.0
@@ -86,7 +89,8 @@ class Nodes:
             chosen = min(ready, key=lambda state: (state.promised, state.clients, random.random()))
             known = self._seconds.get((model or "").partition("@")[0])
             least = min(self._seconds.values(), default=FIRST_GUESS)
-            chosen.promised += images * (least if known is None else known)
+            seconds = images * (least if known is None else known)
+            chosen.promised += min(seconds, MOST_PROMISED)
             return chosen.node
 
     def look(self) -> None:
@@ -185,6 +189,7 @@ class Admission:
         tls: str | os.PathLike[str] | None = None,
         insecure_plain_tcp: bool = False,
         seconds: float = 60.0,
+        log: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Listens on `HOST:PORT`.
 
@@ -196,6 +201,7 @@ class Admission:
             tls: `DIR/server` of `pronghorn keys DIR`: answers HTTPS.
             insecure_plain_tcp: HTTP beyond loopback.
             seconds: the time of a ticket.
+            log: is told of refusals, and of files that have changed.
 
         Raises:
             InputError: a file cannot be used, or HTTP beyond loopback.
@@ -206,8 +212,10 @@ class Admission:
         if tls is None and host not in ("127.0.0.1", "::1", "localhost") and not insecure_plain_tcp:
             raise InputError(f"{listen} is beyond this machine: give --tls DIR")
         self._nodes, self._key, self._seconds = Nodes(nodes), key, seconds
-        self._tokens = None if tokens is None else _read_tokens(tokens)
+        self._tokens = None if tokens is None else _TokenFile(tokens)
+        self._log = log
         self._end = threading.Event()
+        self._certificate: _Certificate | None = None
         admission = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -227,6 +235,8 @@ class Admission:
                 if not length.isdigit() or int(length) > MOST_BYTES:
                     return self._say(413, _refusal("protocol", False, f"give a body of at most {MOST_BYTES} bytes"))
                 status, answer = admission.answer(self.rfile.read(int(length)), self.headers.get("Authorization"))
+                if status != 200:
+                    admission._log(f"{self.client_address[0]} is refused: {answer['message']}")
                 return self._say(status, answer)
 
             def _say(self, status: int, answer: dict[str, Any]) -> None:
@@ -240,8 +250,11 @@ class Admission:
             def log_message(self, format: str, *arguments: Any) -> None:
                 """Nodes write down who comes."""
 
+        class Listener(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
         try:
-            self._server = ThreadingHTTPServer((host, int(port)), Handler)
+            self._server = Listener((host, int(port)), Handler)
         except OSError as error:
             raise RunError(f"cannot listen on {listen}: {error}", code="address") from error
         self._server.daemon_threads = True
@@ -249,7 +262,7 @@ class Admission:
             try:
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
                 context.minimum_version = ssl.TLSVersion.TLSv1_3
-                context.load_cert_chain(Path(tls) / "server.pem", Path(tls) / "server.key")
+                self._certificate = _Certificate(context, Path(tls), log)
             except OSError as error:
                 self._server.server_close()
                 raise InputError(f"{tls} cannot be used: {error}") from error
@@ -289,6 +302,8 @@ class Admission:
     def _watch(self) -> None:
         while not self._end.wait(LOOK):
             self._nodes.look()
+            if self._certificate is not None:
+                self._certificate.refresh()
 
     def __enter__(self) -> Admission:
         """Begins to answer, once it has looked at the nodes."""
@@ -308,6 +323,59 @@ class Admission:
 
 def _refusal(code: str, retryable: bool, message: str) -> dict[str, Any]:
     return {"code": code, "retryable": retryable, "message": message}
+
+
+def _stamp(*paths: Path) -> list[tuple[int, int] | None]:
+    """What changes when a file does."""
+    stamps: list[tuple[int, int] | None] = []
+    for path in paths:
+        try:
+            found = path.stat()
+            stamps.append((found.st_mtime_ns, found.st_ino))
+        except OSError:
+            stamps.append(None)
+    return stamps
+
+
+class _Certificate:
+    """A certificate that is read again when its files change. Where they cannot be used, that of before serves on."""
+
+    def __init__(self, context: ssl.SSLContext, directory: Path, log: Callable[[str], None]) -> None:
+        self._context, self._log = context, log
+        self._files = (directory / "server.pem", directory / "server.key")
+        self._stamp = _stamp(*self._files)
+        context.load_cert_chain(*self._files)
+
+    def refresh(self) -> None:
+        """Looks at the files."""
+        stamp = _stamp(*self._files)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._context.load_cert_chain(*self._files)
+            self._log("read the certificate again")
+        except OSError as error:
+            self._log(f"the certificate has changed and is refused, that of before serves on: {error}")
+
+
+class _TokenFile:
+    """Tokens of a file, which is read again when it changes. One that cannot be used lets nobody in."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stamp, self._tokens = _stamp(path), _read_tokens(path)
+
+    def name_of(self, authorization: str | None) -> str | None:
+        """The name in the token; None where it is none of them."""
+        stamp = _stamp(self._path)
+        if stamp != self._stamp:
+            try:
+                self._tokens = _read_tokens(self._path)
+            except InputError:
+                self._tokens = _Tokens(())
+            self._stamp = stamp
+        return self._tokens.name_of(authorization)
 
 
 class _Tokens(NamedTuple):

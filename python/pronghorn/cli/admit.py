@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from pronghorn import _check
 from pronghorn._admission import Admission, Node, admission_key
@@ -48,6 +49,7 @@ def admit(
         tokens=tokens,
         tls=tls,
         insecure_plain_tcp=insecure_plain_tcp,
+        log=lambda line: say(escape(line)),
     )
     try:
         with service:

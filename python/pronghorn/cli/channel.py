@@ -103,6 +103,8 @@ class ClientChannel:
             return ClientTls(*self._files()) if given else None
         if files != [None, None, self.tls_name, None, None]:
             raise InputError("--tls names a directory with all files: give it, or the options one by one")
+        if (self.tls / "server.pem").exists() or (self.tls / "clients").is_dir():
+            raise InputError(f"--tls {self.tls} is a server's or the owner's directory: give DIR/clients/NAME")
         return ClientTls(directory=self.tls, name=self.tls_name)
 
     def of_admission(self) -> tuple[str | None, Path | None]:

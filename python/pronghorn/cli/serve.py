@@ -6,7 +6,7 @@ import json
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -203,7 +203,8 @@ def serve(
         planned = planner.plan(entries, bar)
         server = _bind(_offers(planned), listen, limits, caps, channel, log)
     if config_file is not None:
-        on_hangup(lambda: _reload(server, config_file, planner, log))
+        path, options = config_file, config.read(config_file)[0]
+        on_hangup(lambda: _reload(server, path, options, planner, log))
     for entry, plan in planned:
         _describe(entry, plan, log)
     who = "clients that it knows" if channel.knows_clients else "anybody who connects"
@@ -294,15 +295,20 @@ def _offers(planned: Planned) -> Plan | dict[str, Offer]:
     return {str(entry.name): Offer(plan, entry.clients) for entry, plan in planned}
 
 
-def _reload(server: Server, path: Path, planner: Planner, log: Log) -> None:
-    """Serves what the file says now. Where it cannot be used, all is as before."""
+def _reload(server: Server, path: Path, options: dict[str, Any], planner: Planner, log: Log) -> None:
+    """Serves what the file says now. Where it cannot be used, all is as before. `options` are those it began with."""
     try:
+        now = config.read(path)[0]
         planned = planner.plan(config.entries(path))
         server.offer(_offers(planned))
     except PronghornError as error:
         log("error", "reload", f"{path} is refused, and the models of before are served on: {error}")
         return
     log("info", "reload", f"read {path} again")
+    changed = sorted(name for name in {*options, *now} if options.get(name) != now.get(name))
+    if changed:
+        names = ", ".join(name.replace("_", "-") for name in changed)
+        log("warning", "reload", f"[server] has changed ({names}): options need a restart")
     for entry, plan in planned:
         _print_plan(entry, plan, log)
 

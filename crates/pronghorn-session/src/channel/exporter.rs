@@ -38,7 +38,7 @@ impl KeyLog for Exporter {
 }
 
 impl Exporter {
-    /// 32 bytes for a label, without a context.
+    /// 32 bytes for a label, without a context. Once: the secret goes with that.
     ///
     /// # Errors
     /// When the handshake is not over.
@@ -47,7 +47,7 @@ impl Exporter {
         suite: &Tls13CipherSuite,
         label: &[u8],
     ) -> Result<[u8; 32], rustls::Error> {
-        let secret = lock(&self.secret);
+        let secret = std::mem::take(&mut *lock(&self.secret));
         if secret.is_empty() {
             return Err(rustls::Error::HandshakeNotComplete);
         }

@@ -244,13 +244,15 @@ impl Opener {
     }
 }
 
-/// What an alert says: in TLS 1.3 all but a goodbye are fatal.
+/// What an alert says: in TLS 1.3 all but goodbyes are fatal.
 fn told(alert: &[u8]) -> Result<Said, Error> {
     let &[_, description] = alert else {
         return Err(InvalidMessage::MessageTooShort.into());
     };
     match AlertDescription::from(description) {
         AlertDescription::CloseNotify => Ok(Said::Closed),
+        // A goodbye follows (RFC 8446, section 6.1).
+        AlertDescription::UserCanceled => Ok(Said::Nothing),
         other => Err(Error::AlertReceived(other)),
     }
 }
@@ -311,6 +313,9 @@ pub(super) fn alert_for(error: &Error) -> Option<AlertDescription> {
         Error::DecryptError => Some(AlertDescription::BadRecordMac),
         Error::PeerSentOversizedRecord | Error::InvalidMessage(InvalidMessage::MessageTooLarge) => {
             Some(AlertDescription::RecordOverflow)
+        }
+        Error::InvalidMessage(InvalidMessage::UnexpectedMessage(_)) => {
+            Some(AlertDescription::UnexpectedMessage)
         }
         Error::InvalidMessage(_) => Some(AlertDescription::DecodeError),
         _ => Some(AlertDescription::UnexpectedMessage),

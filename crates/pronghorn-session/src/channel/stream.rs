@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use rustls::{AlertDescription, Error};
+use rustls::{AlertDescription, Error, PeerMisbehaved};
 
 use super::{
     error::ChannelError,
@@ -25,6 +25,9 @@ const READ: usize = 16 * RECORD;
 
 /// Bytes that one write seals: sixteen records.
 const WRITE: usize = 16 * FRAGMENT;
+
+/// Records without data that may follow one another: new keys cost this side more than the peer.
+const MOST_WITHOUT_DATA: u32 = 32;
 
 /// A handle on a TLS connection whose handshake is over.
 pub(super) struct TlsStream {
@@ -39,6 +42,8 @@ struct Shared {
     renewal: AtomicBool,
     /// This party has said goodbye. What comes then is not decrypted, as nobody wants it.
     parted: AtomicBool,
+    /// The peer has heard that a record is refused.
+    told: AtomicBool,
     /// The reading of an error, by the party.
     read_error: Box<dyn Fn(Error) -> ChannelError + Send + Sync>,
 }
@@ -49,6 +54,8 @@ struct Incoming {
     bytes: Box<[u8]>,
     data: Range<usize>,
     sealed: Range<usize>,
+    /// Records since the last with data.
+    without_data: u32,
     /// Why nothing is opened any more.
     failed: Option<Error>,
     ended: bool,
@@ -61,6 +68,7 @@ impl Incoming {
             bytes: vec![0; READ].into(),
             data: 0..0,
             sealed: 0..0,
+            without_data: 0,
             failed: None,
             ended: false,
         }
@@ -97,6 +105,13 @@ impl Incoming {
         };
         let length = record.len();
         let said = self.opener.open(record)?;
+        self.without_data = match &said {
+            Said::Data(data) if !data.is_empty() => 0,
+            _ => self.without_data + 1,
+        };
+        if self.without_data > MOST_WITHOUT_DATA {
+            return Err(PeerMisbehaved::TooManyEmptyFragments.into());
+        }
         let start = self.sealed.start;
         self.sealed.start += length;
         Ok(Some(match said {
@@ -155,22 +170,17 @@ impl Outgoing {
         Ok(written)
     }
 
-    /// Sends as much as the line takes within one write's limit. `Interrupted` says that some went
-    /// and some is left.
+    /// One write of what is left. `Interrupted` says that some went and some is left: whoever has a
+    /// time limit looks at it in between.
     fn drain(&mut self, socket: &TcpStream) -> io::Result<()> {
-        let mut moved = false;
-        while !self.records.is_empty() {
-            match self.send(socket) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(_) => moved = true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if moved && is_pause(&error) => {
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
-                Err(error) => return Err(error),
-            }
+        if self.records.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        match self.send(socket)? {
+            0 => Err(io::ErrorKind::WriteZero.into()),
+            _ if self.records.is_empty() => Ok(()),
+            _ => Err(io::ErrorKind::Interrupted.into()),
+        }
     }
 
     /// Seals a part of `buffer`; how much.
@@ -198,6 +208,7 @@ impl TlsStream {
             outgoing: Mutex::new(Outgoing::new(sealer)),
             renewal: AtomicBool::new(false),
             parted: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             read_error: Box::new(read_error),
         };
         Self {
@@ -236,9 +247,11 @@ impl TlsStream {
         Ok((taken > 0 || incoming.ended).then_some(taken))
     }
 
-    /// Tells the peer of a record that is refused.
+    /// Tells the peer of a record that is refused, once.
     fn refused(&self, error: Error) -> io::Error {
-        if let Some(alert) = alert_for(&error) {
+        if let Some(alert) = alert_for(&error)
+            && !self.shared.told.swap(true, Ordering::SeqCst)
+        {
             self.say(alert);
         }
         io::Error::new(io::ErrorKind::InvalidData, (self.shared.read_error)(error))
@@ -266,6 +279,9 @@ fn is_pause(error: &io::Error) -> bool {
 impl Read for TlsStream {
     /// `Interrupted` says that bytes came that make no whole record yet.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
         let shared = self.shared.clone();
         let mut incoming = lock(&shared.incoming);
         if let Some(read) = self.opened(&mut incoming, buffer)? {

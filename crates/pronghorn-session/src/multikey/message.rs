@@ -232,7 +232,7 @@ mod tests {
             publication: Option<[u8; 16]>,
             send: bool,
             most: u64,
-            what in 0usize..15,
+            what in 0..What::ALL.len(),
             body: Vec<u8>,
         ) {
             let role = publication.map_or(Role::Client, Role::Owner);
@@ -249,7 +249,7 @@ mod tests {
             // 26 and more bytes that begin with the magic are in the fuzz target.
             prop_assert!(Hello::decode(&bytes).is_err());
             prop_assert_eq!(Wanted::decode(&bytes).is_ok(), bytes.len() == 9);
-            let known = bytes.len() == HEADER && (1..=15).contains(&bytes[0]);
+            let known = bytes.len() == HEADER && (1..=What::ALL.len() as u8).contains(&bytes[0]);
             prop_assert_eq!(Header::decode(&bytes).is_ok(), known);
         }
     }

@@ -49,7 +49,7 @@ impl Barred {
             return Ok(false);
         };
         match fs::read_to_string(path) {
-            Ok(names) => Ok(names.lines().any(|other| other == name)),
+            Ok(names) => Ok(!name.is_empty() && names.lines().any(|other| other == name)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(source) => Err(refused(path, source)),
         }

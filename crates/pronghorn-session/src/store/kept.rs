@@ -152,7 +152,7 @@ impl KeptFile {
         match (own, found) {
             // Other connections may have had some of its uses.
             (Some(own), Some((id, _, left))) if id == own => value.limit(connection, left),
-            // Another process was faster.
+            // Another process was faster. If it has kept another secret meanwhile, that is lost too.
             (Some(_), _) => return Err(self.lost()),
             // What a newer version does not read is made anew.
             (None, Some((_, secret, left))) => drop(value.offer(connection, secret, left)),

@@ -197,7 +197,9 @@ fn exchange(mut stream: TlsStream, rounds: usize, length: usize) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 sender.write_all(&data).expect("it reads");
-                sender.flush().expect("it reads");
+                while let Err(error) = sender.flush() {
+                    assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+                }
             });
             read_all(&mut stream, &mut back);
         });
@@ -351,6 +353,26 @@ fn a_refused_record_is_told() {
     assert_eq!(error, rustls::Error::AlertReceived(wanted));
 }
 
+/// Records without data, of which new keys are the dearest, end soon; a read of nothing takes nothing.
+#[test]
+fn records_without_data_are_counted() {
+    for (renewals, wanted) in [(32, "ended"), (33, "TooManyEmptyFragments")] {
+        let (mut stream, mut peer, line) = connected();
+        let mut bytes = sealed(&mut peer, &[b"one"]).concat();
+        for _ in 0..renewals {
+            bytes.extend(peer.sealer.renew().expect("a cipher"));
+        }
+        bytes.extend(sealed(&mut peer, &[b"two"]).concat());
+        assert_eq!(stream.read(&mut []).expect("nothing"), 0);
+        let (found, error) = outcome(&mut stream, &line, &bytes);
+        assert!(
+            found.starts_with(b"one") && error.contains(wanted),
+            "{error}"
+        );
+        assert_eq!(found == b"onetwo", wanted == "ended");
+    }
+}
+
 /// Proxies give tickets, which change nothing.
 #[test]
 fn tickets_are_passed_over() {
@@ -379,6 +401,7 @@ fn other_messages_are_refused() {
         (20, &[1], "IllegalMiddleboxChangeCipherSpec"),
         (21, &[1], "MessageTooShort"),
         (21, &[2, 80], "InternalError"),
+        (21, &[1, 90], "ended"),
         (77, &[1], "InvalidContentType"),
     ] {
         let (mut stream, mut peer, line) = connected();
