@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._model import Model
-from pronghorn._processes import COMMAND, STOP_SECONDS
+from pronghorn._processes import COMMAND, said, stop
 from pronghorn.errors import RunError
 
 START_SECONDS = 600.0
@@ -153,28 +152,15 @@ def _process(arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
 
 
 def _line(process: subprocess.Popen[str], start: str) -> str:
     """The rest of the next line, which begins so."""
-    assert process.stdout is not None
-    limit = threading.Timer(START_SECONDS, process.kill)
-    limit.start()
-    try:
-        line = process.stdout.readline()
-    finally:
-        limit.cancel()
-    if not line.startswith(start):
+    rest = said(process, start, START_SECONDS)
+    if rest is None:
         raise RunError(f"a process ended before it said {start.strip()!r}; its messages are above")
-    return line.removeprefix(start).strip()
+    return rest
 
 
 def _output(arguments: Sequence[str]) -> str:

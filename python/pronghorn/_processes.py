@@ -46,7 +46,7 @@ class ServerProcess:
 
     def stop(self) -> dict[str, Any]:
         """Ends it; its report: peak_memory_bytes."""
-        _stop(self._process)
+        stop(self._process)
         try:
             found: dict[str, Any] = json.loads(self._report.read_text())
         except (OSError, ValueError):
@@ -70,26 +70,32 @@ def served(model: Path, trust: str, options: Sequence[str] = ()) -> Iterator[Ser
         try:
             yield ServerProcess(process, _address(process, errors), report)
         finally:
-            _stop(process)
+            stop(process)
 
 
 def _address(process: subprocess.Popen[str], errors: IO[str]) -> str:
     """Waits for the line that says where the server listens."""
+    address = said(process, "listening on ", START_SECONDS)
+    if address is None:
+        stop(process)
+        errors.seek(0)
+        raise RunError(f"the server process did not start:\n{errors.read().strip()[-2000:]}")
+    return address
+
+
+def said(process: subprocess.Popen[str], start: str, seconds: float) -> str | None:
+    """The rest of the next line on a process's standard output; None where it does not begin so, or not in time."""
     assert process.stdout is not None
-    limit = threading.Timer(START_SECONDS, process.kill)
+    limit = threading.Timer(seconds, process.kill)
     limit.start()
     try:
         line = process.stdout.readline()
     finally:
         limit.cancel()
-    if not line.startswith("listening on "):
-        _stop(process)
-        errors.seek(0)
-        raise RunError(f"the server process did not start:\n{errors.read().strip()[-2000:]}")
-    return line.removeprefix("listening on ").strip()
+    return line.removeprefix(start).strip() if line.startswith(start) else None
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
+def stop(process: subprocess.Popen[str]) -> None:
     """Ends a process by closing its standard input, and by force if that does not help."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
@@ -116,7 +122,7 @@ def predict(address: str, trust: str, images: Path, options: Sequence[str] = ())
         return found
     finally:
         process.kill()
-        _stop(process)
+        stop(process)
 
 
 @contextmanager

@@ -34,6 +34,22 @@ use crate::{
     watch::{Callback, Watch, abandonable, waited, watched},
 };
 
+/// A model as a polynomial network, and what `make` makes of that.
+fn with_polynomial<T: Send + 'static>(
+    py: Python<'_>,
+    model: &Py<Model>,
+    options: PlanOptions<'_>,
+    make: impl FnOnce(&PolyGraph) -> PyResult<T> + Send + 'static,
+) -> PyResult<(PolyGraph, T)> {
+    let graph = model.get().graph().clone();
+    let options = options.read(&graph.nodes[0].shape)?;
+    abandonable(py, move || {
+        let graph = planner::polynomial(&graph, &options).map_err(native)?;
+        let made = make(&graph)?;
+        Ok((graph, made))
+    })
+}
+
 /// A network under `multi-key`: what it costs, and what it computes.
 #[pyclass(frozen, name = "MultiKeyPlan")]
 pub struct Plan {
@@ -52,13 +68,9 @@ impl Plan {
         error: f64,
         results: u64,
     ) -> PyResult<Self> {
-        let graph = model.get().graph().clone();
-        let options = options.read(&graph.nodes[0].shape)?;
         let aim = Aim { error, results };
-        let (graph, terms) = abandonable(py, move || {
-            let graph = planner::polynomial(&graph, &options).map_err(native)?;
-            let terms = Terms::choose(&graph, aim).map_err(native)?;
-            Ok((graph, terms))
+        let (graph, terms) = with_polynomial(py, &model, options, move |graph| {
+            Terms::choose(graph, aim).map_err(native)
         })?;
         Ok(Self {
             graph: Arc::new(graph),
@@ -288,13 +300,9 @@ impl Owner {
         error: f64,
         results: u64,
     ) -> PyResult<Self> {
-        let graph = model.get().graph().clone();
-        let options = options.read(&graph.nodes[0].shape)?;
         let aim = Aim { error, results };
-        let (graph, keys) = abandonable(py, move || {
-            let graph = planner::polynomial(&graph, &options).map_err(native)?;
-            let keys = OwnerKeys::open(&directory, &graph, aim).map_err(refused)?;
-            Ok((graph, keys))
+        let (graph, keys) = with_polynomial(py, &model, options, move |graph| {
+            OwnerKeys::open(&directory, graph, aim).map_err(refused)
         })?;
         Ok(Self {
             graph: Arc::new(graph),

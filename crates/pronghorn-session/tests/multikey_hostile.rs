@@ -119,11 +119,11 @@ impl Puppet {
     }
 }
 
-/// An honest owner that attends at a hostile cloud, with a client that it admits.
-fn attended(scratch: &Scratch) -> (Raw, Puppet, Attending) {
+/// An honest owner at a hostile cloud, which wants its publication or has it.
+fn attending(scratch: &Scratch, wants: bool) -> (Raw, Attending) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("bound").to_string();
-    let mut keys = owner(scratch, 4).expect("new keys");
+    let mut keys = owner(scratch, 4).expect("its keys");
     let (party, options) = (keys.party(), options());
     let cancel = options.cancel.clone();
     let attend = move || keys.attend(&graph(1), &address, &options, &|_| ());
@@ -135,7 +135,17 @@ fn attended(scratch: &Scratch) -> (Raw, Puppet, Attending) {
     let (stream, _) = listener.accept().expect("the owner connects");
     let mut cloud = Raw::new(stream);
     cloud.expect(HELLO);
-    cloud.send(WANTED, &[&[1][..], &u64::MAX.to_le_bytes()].concat());
+    cloud.send(
+        WANTED,
+        &[&[wants.into()][..], &u64::MAX.to_le_bytes()].concat(),
+    );
+    (cloud, attending)
+}
+
+/// An honest owner that attends at a hostile cloud, with a client that it admits.
+fn attended(scratch: &Scratch) -> (Raw, Puppet, Attending) {
+    let (mut cloud, attending) = attending(scratch, true);
+    let party = attending.party;
     let mut service = Service::<u32>::new(&cloud.expect(PUBLICATION)).expect("a publication");
     cloud.send(READY, &[]);
     let offer = service.offer().expect("the owner's key");
@@ -217,21 +227,7 @@ fn a_second_request_is_refused_after_a_restart() {
 
 /// The owner's next process.
 fn attended_again(scratch: &Scratch, puppet: Puppet) -> (Raw, Puppet, Attending) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let address = listener.local_addr().expect("bound").to_string();
-    let mut keys = owner(scratch, 4).expect("its keys");
-    let (party, options) = (keys.party(), options());
-    let cancel = options.cancel.clone();
-    let attend = move || keys.attend(&graph(1), &address, &options, &|_| ());
-    let attending = Attending {
-        cancel,
-        thread: Some(thread::spawn(attend)),
-        party,
-    };
-    let (stream, _) = listener.accept().expect("the owner connects");
-    let mut cloud = Raw::new(stream);
-    cloud.expect(HELLO);
-    cloud.send(WANTED, &[&[0][..], &u64::MAX.to_le_bytes()].concat());
+    let (mut cloud, attending) = attending(scratch, false);
     cloud.send(READY, &[]);
     (cloud, puppet, attending)
 }

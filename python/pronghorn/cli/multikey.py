@@ -25,11 +25,14 @@ from pronghorn.cli.log import LogOptions
 from pronghorn.cli.options import (
     DataOption,
     ExitWithStdin,
+    InputRangeOption,
+    InputShapeOption,
     JsonOption,
     LabelColumnOption,
     LimitOption,
     ModelArgument,
     ModelOptions,
+    OutputValueOption,
     Preparation,
 )
 from pronghorn.cli.predict import Wanted
@@ -71,16 +74,9 @@ class Reading:
 
     data: DataOption = None
     labels: LabelColumnOption = None
-    input_range: Annotated[
-        str | None, typer.Option(metavar="LOW,HIGH", help="Least and largest input (default: those of bytes).")
-    ] = None
-    shape: Annotated[
-        str | None, typer.Option(metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
-    ] = None
-    output: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="The value to compute (default: the output); of several one row."),
-    ] = None
+    input_range: InputRangeOption = None
+    shape: InputShapeOption = None
+    output: OutputValueOption = None
 
     def load(self, model: Path, preparation: Preparation) -> Any:
         """The model with its samples."""

@@ -69,6 +69,16 @@ DataOption = Annotated[
         help="Typical images, which set the fixed point: npz, npy, IDX, CSV, parquet or a folder.",
     ),
 ]
+InputRangeOption = Annotated[
+    str | None, typer.Option(metavar="LOW,HIGH", help="Least and largest input (default: those of bytes).")
+]
+InputShapeOption = Annotated[
+    str | None, typer.Option(metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
+]
+OutputValueOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="The value to compute (default: the output); of several one row."),
+]
 OutputsOption = Annotated[
     str | None,
     typer.Option(
@@ -152,16 +162,9 @@ class ModelOptions:
     """How a model is read and planned."""
 
     trust: TrustOption = None
-    input_range: Annotated[
-        str | None, typer.Option(metavar="LOW,HIGH", help="Least and largest input (default: those of bytes).")
-    ] = None
-    shape: Annotated[
-        str | None, typer.Option(metavar="NAME=1,C,H,W", help="Input shape, where the model leaves it open.")
-    ] = None
-    output: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="The value to compute (default: the output); of several one row."),
-    ] = None
+    input_range: InputRangeOption = None
+    shape: InputShapeOption = None
+    output: OutputValueOption = None
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory of the server, such as 8G.")] = None
     weight_bits: Annotated[
         int | None, typer.Option(metavar="N", help="Bits of all weights (default: chosen for each layer).")

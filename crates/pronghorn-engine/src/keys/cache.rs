@@ -11,7 +11,8 @@ use crate::error::EngineError;
 /// Digests of keys whose uses are counted, at most: 3 MB.
 const MOST_COUNTED: usize = 1 << 16;
 
-/// Keys of clients by digest, and how often those were used that came before. Where there is no room the owner with most bytes loses its oldest keys. Clones share it.
+/// Keys of clients by digest, and how often those were used that came before. Where there is no room
+/// the owner with most bytes loses its oldest keys. Clones share it.
 pub struct KeyCache<K>(Arc<Mutex<Cached<K>>>);
 
 impl<K> Clone for KeyCache<K> {

@@ -28,9 +28,9 @@
 //! others' can make it no encryption of zero, and cancel them: then inputs are open again, and `s_i`
 //! too, off the share of a result of its choice. Commitments to all contributions before any is
 //! shown would stop that; there are none yet. Where one of two parties alone learns the result,
-//! [`Decryptor::answer`] needs no contribution of that party, and so has no such gap. A party that publishes a
-//! wrong partial decryption spoils the result, and nobody notices. An evaluator that asks for
-//! something else than it should gets that decrypted: the parties must know what they decrypt.
+//! [`Decryptor::answer`] needs no contribution of that party, and so has no such gap. A party that
+//! publishes a wrong partial decryption spoils the result, and nobody notices. An evaluator that asks
+//! for something else than it should gets that decrypted: the parties must know what they decrypt.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -37,22 +37,20 @@ impl<W: Word> Client<W> {
         let Offer { description, key } = messages::decode("offer", offer)?;
         let terms = Terms::<W>::new(messages::description("offer", &description)?)?;
         let common = terms.setting.common();
-        let mut keys = EncryptionRing::new(common);
         let key = ckks::PublicKey::decode(terms.setting.ring(), &key);
-        let found = keys.insert(key.map_err(damaged("offer"))?)?;
+        let found = EncryptionRing::new(common).insert(key.map_err(damaged("offer"))?)?;
         if found != owner {
             let expected = owner;
             return Err(RoleError::OtherOwner { found, expected });
         }
         let secret = SecretKey::generate(common, seed);
-        let party = keys.insert(secret.encryption().clone())?;
         let of_decryptor = SecretKey::generate(common, seed);
         Ok(Self {
             encryptor: secret.encryptor()?,
             decryptor: Decryptor::new(of_decryptor, &terms.rule)?,
             terms,
+            party: secret.party(),
             secret,
-            party,
             owner,
             is_waiting: false,
         })

@@ -6,7 +6,8 @@ use pronghorn_graph::polynomial::PolyGraph;
 use pronghorn_he::{
     ckks,
     multikey::{
-        Choice, Contribution, Decryptor, EncryptionRing, MultiKeyError, Partial, Party, SecretKey,
+        Choice, Contribution, Decryptor, EncryptionKeys, EncryptionRing, MultiKeyError, Partial,
+        Party, SecretKey,
     },
 };
 use pronghorn_ring::{Word, random::Seed};
@@ -26,7 +27,6 @@ pub struct Owner<W: Word> {
     decryptor: Decryptor<W>,
     admitted: BTreeSet<Party>,
     clients: EncryptionRing<W>,
-    introduced: BTreeSet<Party>,
 }
 
 impl<W: Word> Owner<W> {
@@ -62,7 +62,6 @@ impl<W: Word> Owner<W> {
             decryptor,
             admitted: BTreeSet::new(),
             clients,
-            introduced: BTreeSet::new(),
         })
     }
 
@@ -132,7 +131,6 @@ impl<W: Word> Owner<W> {
             return Err(RoleError::NotAdmitted { party });
         }
         self.clients.insert(key)?;
-        self.introduced.insert(party);
         Ok(party)
     }
 
@@ -153,7 +151,8 @@ impl<W: Word> Owner<W> {
         let common = self.terms.setting.common();
         let Outcome { client, result } = messages::decode("outcome", outcome)?;
         let party = Party(client);
-        if !self.introduced.contains(&party) || !self.admitted.contains(&party) {
+        let is_introduced = self.clients.encryption_key(party).is_ok();
+        if !is_introduced || !self.admitted.contains(&party) {
             return Err(RoleError::NotAdmitted { party });
         }
         let result = messages::result(common, &result)?;

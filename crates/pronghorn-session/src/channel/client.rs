@@ -131,6 +131,8 @@ impl ClientTls {
             }
         };
         config.resumption = Resumption::disabled();
+        // The records are ours (`record.rs`).
+        config.enable_secret_extraction = true;
         Ok(config)
     }
 }
@@ -177,7 +179,6 @@ impl ClientChannel {
         let name = tls.name.clone().unwrap_or_else(|| host(address).to_owned());
         let mut config = tls.config()?;
         let exporter = Exporter::default();
-        config.enable_secret_extraction = true;
         config.key_log = Arc::new(exporter.clone());
         let wrong_name = |_| ChannelError::WrongName {
             name: name.clone(),

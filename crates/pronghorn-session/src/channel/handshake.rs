@@ -88,39 +88,32 @@ pub(super) trait Handshake:
     fn into_kernel(self) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), Error>;
 }
 
-impl Handshake for UnbufferedClientConnection {
-    type Data = ClientConnectionData;
+/// [`Handshake`] of a role: rustls has the same methods for both, in no trait.
+macro_rules! handshake {
+    ($connection:ty, $data:ty, takes_tickets: $takes_tickets:literal) => {
+        impl Handshake for $connection {
+            type Data = $data;
 
-    const TAKES_TICKETS: bool = true;
+            const TAKES_TICKETS: bool = $takes_tickets;
 
-    fn process<'c, 'i>(
-        &'c mut self,
-        incoming: &'i mut [u8],
-    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        self.process_tls_records(incoming)
-    }
+            fn process<'c, 'i>(
+                &'c mut self,
+                incoming: &'i mut [u8],
+            ) -> UnbufferedStatus<'c, 'i, Self::Data> {
+                self.process_tls_records(incoming)
+            }
 
-    fn into_kernel(self) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), Error> {
-        self.dangerous_into_kernel_connection()
-    }
+            fn into_kernel(
+                self,
+            ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), Error> {
+                self.dangerous_into_kernel_connection()
+            }
+        }
+    };
 }
 
-impl Handshake for UnbufferedServerConnection {
-    type Data = ServerConnectionData;
-
-    const TAKES_TICKETS: bool = false;
-
-    fn process<'c, 'i>(
-        &'c mut self,
-        incoming: &'i mut [u8],
-    ) -> UnbufferedStatus<'c, 'i, Self::Data> {
-        self.process_tls_records(incoming)
-    }
-
-    fn into_kernel(self) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), Error> {
-        self.dangerous_into_kernel_connection()
-    }
-}
+handshake!(UnbufferedClientConnection, ClientConnectionData, takes_tickets: true);
+handshake!(UnbufferedServerConnection, ServerConnectionData, takes_tickets: false);
 
 /// Exchanges messages until the handshake is over on this side. `read` is what was read already of
 /// the first record. A peer that is refused is told by an alert.

@@ -20,7 +20,8 @@
 //! A client's secret is in its file with the batches that it may still serve (4 bytes), and out of
 //! the store while it is used: [`KeptFile::offer`] removes the file before the first batch of a
 //! prediction, and [`KeptFile::keep`] writes it at its end. So a prediction that breaks off, is
-//! cancelled or crashes ends the secret. A failed check of what came out does not: it must not show. The server's secret is a file of 32 random bytes.
+//! cancelled or crashes ends the secret. A failed check of what came out does not: it must not show.
+//! The server's secret is a file of 32 random bytes.
 
 use std::{
     fs, io,
