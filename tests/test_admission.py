@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import threading
 import time
@@ -20,7 +21,9 @@ import pytest
 import pronghorn
 from helpers import floats, model, node
 from pronghorn import _native, _processes
-from pronghorn._admission import Nodes, admission_key
+from pronghorn._admission import Desk, admission_key
+from pronghorn._placement import Nodes
+from pronghorn._rates import Rates, network
 from pronghorn.errors import InputError, RunError
 from pronghorn_bench.service import Server, free_port
 
@@ -212,6 +215,108 @@ def test_requests_to_the_service(folder: Path) -> None:
         pronghorn.Admission("0.0.0.0:0", [], key)
 
 
+def test_requests_have_a_rate() -> None:
+    rates = Rates(3, places=2)
+    assert [rates.take("a", 0.0) for _ in range(4)] == [True, True, True, False]
+    assert rates.take("b", 0.0)
+    # A third of a minute later one is let through again.
+    assert [rates.take("a", 20.0) for _ in range(2)] == [True, False]
+    # Nobody new, until somebody was silent for a minute.
+    assert not rates.take("c", 59.0)
+    assert rates.take("c", 61.0)
+    assert network("::ffff:10.0.0.1") == network("10.0.0.1") == "10.0.0.1"
+    assert network("2001:db8::1%eth0") == network("2001:db8::ffff:2") != network("2001:db8:0:1::1")
+
+
+def test_a_desk_counts_and_limits(folder: Path) -> None:
+    key = admission_key(folder / "key")
+    (folder / "tokens").write_text("bob.0123456789abcdefghijkl\neve.0123456789abcdefghijkl\n")
+    (folder / "tokens").chmod(0o600)
+    bob, eve = (f"Bearer {name}.0123456789abcdefghijkl" for name in ("bob", "eve"))
+    with pronghorn.Monitor("127.0.0.1:0", Watched.empty) as monitor:
+        nodes = [pronghorn.Node("one:1", monitor.address)]
+        desk = Desk(nodes, key, tokens=folder / "tokens", tickets_per_client=2, requests_per_address=6)
+        assert desk.answer(b"{}", bob, "10.0.0.1")[0] == 503
+        desk.look()
+        assert desk.answer(b'{"images": 500}', bob, "10.0.0.1")[0] == 200
+        status, answer = desk.answer(b"{}", bob, "10.0.0.2")
+        assert (status, answer["code"], answer["retryable"]) == (429, "busy", True)
+        # Others are served, until the address has asked too often. What is refused counts.
+        assert desk.answer(b"{}", eve, "10.0.0.1")[0] == 200
+        assert [desk.answer(b"{}", "Bearer guess", "10.0.0.1")[0] for _ in range(4)] == [401, 401, 401, 429]
+        assert desk.answer(b"{}", eve, "10.0.0.3")[0] == 200
+        found = desk.metrics()
+    assert (found["ready"], found["issued"]) == (True, 3)
+    assert found["refused"] == [("busy", 1), ("rate", 2), ("unauthorised", 3)]
+    assert found["nodes"][0].waiting == pytest.approx(502 * 0.01, rel=0.01)
+
+
+def test_another_ticket_for_a_node(folder: Path) -> None:
+    key = admission_key(folder / "key")
+    with ExitStack() as stack:
+        monitors = [stack.enter_context(pronghorn.Monitor("127.0.0.1:0", Watched.empty)) for _ in range(2)]
+        desk = Desk([pronghorn.Node(name, each.address) for name, each in zip("ab", monitors, strict=True)], key)
+        desk.look()
+        # Where work waits already, and where there is no such node.
+        assert desk.answer(b'{"images": 1000000}', None, "10.0.0.1")[1]["address"] in ("a", "b")
+        for name in "ab":
+            answer = desk.answer(json.dumps({"node": name}).encode(), None, "10.0.0.1")[1]
+            assert answer["address"] == name
+        assert desk.answer(b'{"node": "c"}', None, "10.0.0.1")[0] == 503
+        assert desk.answer(b'{"node": 1}', None, "10.0.0.1")[0] == 400
+
+
+def test_a_service_is_watched(folder: Path) -> None:
+    key = admission_key(folder / "key")
+    with (
+        pronghorn.Monitor("127.0.0.1:0", Watched.empty) as monitor,
+        pronghorn.Admission("127.0.0.1:0", [pronghorn.Node("one:1", monitor.address)], key) as service,
+        service.monitor("127.0.0.1:0") as watched,
+    ):
+        assert post(service.address, b'{"images": 300}')[0] == 200
+        assert post(service.address, b"[")[0] == 400
+        with urllib.request.urlopen(f"http://{watched.address}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        for line in (
+            "pronghorn_admission_ready 1",
+            "pronghorn_admission_tickets_total 1",
+            'pronghorn_admission_refusals_total{reason="protocol"} 1',
+            "pronghorn_admission_nodes 1",
+            'pronghorn_admission_node_ready{node="one:1"} 1',
+            'pronghorn_admission_node_clients{node="one:1"} 0',
+        ):
+            assert line in lines
+        assert any(line.startswith('pronghorn_admission_waiting_seconds{node="one:1"} ') for line in lines)
+        with urllib.request.urlopen(f"http://{watched.address}/readyz", timeout=10) as answer:
+            assert answer.status == 200
+
+
+def test_connections_to_the_service_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent connections are as many as there are places, and end in time, whatever they trickle."""
+    monkeypatch.setattr("pronghorn._admission.MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("pronghorn._admission.LONGEST", 1.0)
+    with pronghorn.Admission("127.0.0.1:0", [], admission_key(folder / "key")) as service:
+        host, _, port = service.address.rpartition(":")
+        silent = [socket.create_connection((host, int(port))) for _ in range(2)]
+        for line in silent:
+            line.sendall(b"POST /v1/sess")
+        more = socket.create_connection((host, int(port)), timeout=10)
+        assert more.recv(1) == b""
+        # Each is cut, though none was silent for long.
+        for line in silent:
+            line.settimeout(10)
+            assert line.recv(1) == b""
+        # Their places are free a moment later.
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                assert post(service.address, b"{}")[0] == 503
+                break
+            except urllib.error.URLError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+
 @pytest.fixture
 def cluster(folder: Path) -> Iterator[tuple[list[Server], pronghorn.Admission]]:
     """Three nodes and their admission service."""
@@ -221,6 +326,7 @@ def cluster(folder: Path) -> Iterator[tuple[list[Server], pronghorn.Admission]]:
         for _ in range(3):
             metrics = f"127.0.0.1:{free_port()}"
             options = [str(folder / "model.onnx"), "--trust", TRUST, "--input-range", "0,1", "--metrics", metrics]
+            options += ["--keep-alive", "2"]
             servers.append(Server([*options, "--tickets", str(folder / "key.pub")], names_itself=True))
             stack.callback(servers[-1].stop)
             nodes.append(pronghorn.Node(servers[-1].address, metrics))
@@ -253,3 +359,55 @@ def test_a_node_is_killed_in_the_middle(folder: Path, cluster: tuple[list[Server
         np.testing.assert_array_equal(np.load(folder / f"{index}.npy"), wanted)
     # One client had to move.
     assert sum(server.log().count(" connected") for server in servers) >= 4
+
+
+def test_tickets_for_connections_in_the_background(
+    folder: Path, cluster: tuple[list[Server], pronghorn.Admission]
+) -> None:
+    """A function gives a ticket for each connection: for those after a rest, and for those that prepare."""
+    _, service = cluster
+    url = f"http://{service.address}"
+    admitted = pronghorn.ask_admission(url)
+    asked = []
+
+    def ticket() -> bytes:
+        asked.append(pronghorn.ask_admission(url, node=admitted.address))
+        return asked[-1].ticket
+
+    with pronghorn.connect(admitted.address, TRUST, ticket=ticket) as client:
+        first = client.predict(inputs(2))
+        # The server is to end the connection, which the client makes again.
+        time.sleep(2.5)
+        np.testing.assert_array_equal(client.predict(inputs(2)), first)
+    assert [each.address for each in asked] == [admitted.address] * 2
+
+    def refuses() -> bytes:
+        raise RunError("no more", code="busy", retryable=True)
+
+    with pytest.raises(RunError, match="no more") as caught:
+        pronghorn.connect(admitted.address, TRUST, ticket=refuses)
+    assert (caught.value.code, caught.value.retryable) == ("busy", True)
+
+
+def test_preparing_with_tickets(folder: Path) -> None:
+    """`--prepare` has a second connection, with a ticket of its own."""
+    key = admission_key(folder / "key")
+    metrics = f"127.0.0.1:{free_port()}"
+    options = [str(folder / "model.onnx"), "--input-range", "0,1", "--metrics", metrics]
+    server = Server([*options, "--tickets", str(folder / "key.pub")], names_itself=True)
+    np.save(folder / "x.npy", inputs(2))
+    try:
+        time.sleep(0.01)
+        with pronghorn.Admission("127.0.0.1:0", [pronghorn.Node(server.address, metrics)], key) as service:
+            ask = [*_processes.COMMAND, "predict", str(folder / "x.npy"), "--scale", "1", "--prepare", "2"]
+            ask += ["--store", str(folder / "store"), "--admission", f"http://{service.address}"]
+            found = subprocess.run(ask, capture_output=True, text=True, timeout=120)
+        assert found.returncode == 0, found.stderr
+        assert "prepared batches used: 1" in found.stderr, found.stderr
+        assert "no batches are kept" not in found.stderr, found.stderr
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        # Two for later runs; the first run's was used.
+        assert any(line.startswith("pronghorn_stock_batches{") and line.endswith(" 2") for line in text.splitlines())
+    finally:
+        server.stop()

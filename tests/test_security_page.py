@@ -8,17 +8,32 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def _index() -> list[tuple[str, str]]:
-    """The claims of the index, each with a file and a name of a test."""
+def _rows(title: str) -> list[list[str]]:
+    """The cells of the table of a section, without its head."""
     page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    section = page.split("## Claims and their tests", 1)[1].split("\n## ", 1)[0]
-    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:2] == "| "]
+    section = page.split(f"## {title}", 1)[1].split("\n## ", 1)[0]
+    return [line.strip("| ").split(" | ") for line in section.splitlines() if line[:2] == "| "][1:]
+
+
+def _behaviours() -> list[list[str]]:
+    """Number, behaviour and tests; rows without a number are titles."""
+    return [row for row in _rows("Malicious behaviours and their tests") if row[0].isdigit()]
+
+
+def _index() -> list[tuple[str, str]]:
+    """The claims and behaviours of the page, each with a file and a name of a test."""
     named = []
-    for claim, tests in rows[1:]:
+    for claim, tests in [*_rows("Claims and their tests"), *(row[1:] for row in _behaviours())]:
         found = re.findall(r"`([\w./-]+)::(\w+)`", tests)
         assert found, f"{claim!r} has no test"
         named += found
     return named
+
+
+def test_behaviours_are_counted() -> None:
+    rows = _behaviours()
+    assert [int(row[0]) for row in rows] == list(range(1, len(rows) + 1))
+    assert f"\n{len(rows)} behaviours that tests try" in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 
 
 def _tests_of(path: Path) -> str:

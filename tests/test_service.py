@@ -295,8 +295,8 @@ def test_limits_are_documented_options() -> None:
     shown = run("serve", "--help")
     for row in rows:
         assert f"--{row.name} " in shown
-        default = "no limit" if row.default is None else str(row.default)
-        if row.name in ("max-connections", "max-connections-in-all"):
+        default = "no limit" if row.default is None else f"{row.default:,}"
+        if row.name.startswith("max-connections") or row.name == "max-memory-share-per-client":
             default = "see below"
         wanted = f"| `--{row.name}` | {default} | {row.unit} {row.period} | {row.key} | `{row.code}` |"
         assert wanted in text, wanted
@@ -488,9 +488,11 @@ def test_metrics(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarra
             assert found["pronghorn_seconds_total" + phase % "preparing"] > 0
             assert found["pronghorn_seconds_total" + phase % "predicting"] > 0
             assert found[f"pronghorn_predicted_seconds_total{model}"] > 0
-            received = found['pronghorn_bytes_total{model="digits",version="2",direction="received"}']
-            assert received >= client.last_stats.bytes_sent
+            received = 'pronghorn_bytes_total{model="digits",version="2",direction="received",phase="%s"}'
+            assert found[received % "predicting"] == client.last_stats.bytes_sent
+            assert found[received % "preparing"] > 0 < found[received % "opening"]
             assert found['pronghorn_failures_total{reason="busy"}'] == 1
+            assert found['pronghorn_refusals_total{reason="busy"}'] == 1
             assert found[f"pronghorn_stock_batches{model}"] == 0
             client.prepare(5)
             assert samples(fetch(monitor.address, "/metrics")[1])[f"pronghorn_stock_batches{model}"] == 1

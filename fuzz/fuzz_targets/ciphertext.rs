@@ -9,7 +9,7 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_fuzz::{Splice, edited, small};
+use pronghorn_fuzz::{Splice, edited, finish, small};
 
 static MODEL: LazyLock<ServerModel> =
     LazyLock::new(|| ServerModel::new(&small()).expect("weights fit the plan"));
@@ -43,7 +43,7 @@ fuzz_target!(|input: Input| {
     let result = exchange(&mut client, &mut server, input.changes);
     assert!(result.is_ok() || !honest);
     if result.is_ok() {
-        client.finish().expect("the batch is over");
+        finish(client, honest);
     }
 });
 

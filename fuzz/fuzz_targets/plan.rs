@@ -9,7 +9,7 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
-use pronghorn_fuzz::{Splice, built, class, edited, gated, lean, polynomial, shared};
+use pronghorn_fuzz::{Splice, built, class, edited, finish, gated, lean, polynomial, shared};
 use pronghorn_plan::{CheckedPlan, Plan, cost, steps::activation::lean::Transfers};
 
 static GOOD: LazyLock<[Vec<u8>; 6]> = LazyLock::new(|| {
@@ -86,5 +86,5 @@ fn follow(plan: CheckedPlan, answer: u8) {
             Want::Done => break,
         }
     }
-    client.finish().expect("the batch is over");
+    finish(client, false);
 }

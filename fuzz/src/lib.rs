@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use pronghorn_engine::{ClientRun, EngineError};
 use pronghorn_graph::graph::{Graph, Tensor};
 use pronghorn_plan::{
     BuildOptions, Built, CheckedPlan, Engine, Opening, StepKind, TrustLevel, build,
@@ -226,6 +227,16 @@ pub fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(&mut bytes);
     bytes
+}
+
+/// Takes the result of a run. Where the peer was not honest it may be a failed check of decrypted
+/// values, which the client keeps to itself until then.
+pub fn finish(client: ClientRun, is_honest: bool) {
+    match client.finish() {
+        Ok(_) => {}
+        Err(EngineError::Decryption { .. } | EngineError::Opened { .. }) if !is_honest => {}
+        Err(error) => panic!("the batch is over: {error}"),
+    }
 }
 
 /// Writes `bytes` over those at `at`: the length stays.

@@ -17,7 +17,7 @@ from pronghorn import _interrupt
 
 _interrupt.end_quietly_while_importing()
 
-from pronghorn._admission import Admission, Admitted, Node, admission_key, ask_admission  # noqa: E402
+from pronghorn._admission import Admission, Admitted, admission_key, ask_admission  # noqa: E402
 from pronghorn._async import AsyncClient, connect_async  # noqa: E402
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
 from pronghorn._monitor import Monitor  # noqa: E402
@@ -34,6 +34,7 @@ from pronghorn._network import (  # noqa: E402
     serve,
 )
 from pronghorn._outputs import Predictions  # noqa: E402
+from pronghorn._placement import Node  # noqa: E402
 from pronghorn._tls import ClientTls, ServerTls, make_keys  # noqa: E402
 from pronghorn._trust import trust_levels  # noqa: E402
 from pronghorn.errors import (  # noqa: E402

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import hmac
 import json
-import math
 import os
-import random
 import socket
 import ssl
 import threading
-import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -25,128 +23,25 @@ from typing import Any, NamedTuple
 
 from pronghorn import _native
 from pronghorn._model import native_errors
+from pronghorn._monitor import Monitor, text_of_families
+from pronghorn._placement import LOOK, Fleet, Node, Nodes
+from pronghorn._rates import Rates, network
 from pronghorn.errors import InputError, RunError
 
 PATH = "/v1/sessions"
 MOST_BYTES = 1 << 16
 """Of a request."""
 MOST_IMAGES = 1 << 40
-MOST_PROMISED = 3600.0
-"""Seconds of work that a ticket may promise a node, whatever its client announces."""
 PATIENCE = 5.0
 """Seconds that a connection may be silent."""
-LOOK = 1.0
-"""Seconds between two looks at a node, and at most for one."""
-FIRST_GUESS = 0.01
-"""Seconds of an image of a model of which none was predicted yet."""
-FORGET = 120.0
-"""Seconds after which half of the work that was promised to a node and did not come is forgotten."""
-
-
-class Node(NamedTuple):
-    """A server that takes tickets."""
-
-    address: str
-    """Host and port for clients; the node's name."""
-    metrics: str
-    """Host and port of its metrics."""
-
-
-@dataclass
-class _State:
-    """What is known of a node."""
-
-    node: Node
-    is_ready: bool = False
-    promised: float = 0.0
-    """Seconds of work by tickets, of which the node has not done so much since."""
-    done: float | None = None
-    """Seconds of work that it has done in all."""
-    clients: float = 0.0
-    """Clients that have a place or wait for one."""
-    looked: float = field(default_factory=time.monotonic)
-
-
-class Nodes:
-    """Where work goes: to the node with the least predicted work that waits."""
-
-    def __init__(self, nodes: Sequence[Node] | Callable[[], Sequence[Node]]) -> None:
-        """Nothing is known of them yet. A function says which there are, at each look."""
-        self._list = nodes if callable(nodes) else lambda: nodes
-        self._states: list[_State] = []
-        self._lock = threading.Lock()
-        self._seconds: dict[str, float] = {}
-
-    def place(self, model: str | None, images: int, failed: str | None = None) -> Node | None:
-        """A node for so many images; None where none is ready. `failed` did not answer a client."""
-        with self._lock:
-            for state in self._states:
-                if state.node.address == failed:
-                    state.is_ready = False
-            ready = [state for state in self._states if state.is_ready]
-            if not ready:
-                return None
-            chosen = min(ready, key=lambda state: (state.promised, state.clients, random.random()))
-            known = self._seconds.get((model or "").partition("@")[0])
-            least = min(self._seconds.values(), default=FIRST_GUESS)
-            seconds = images * (least if known is None else known)
-            chosen.promised += min(seconds, MOST_PROMISED)
-            return chosen.node
-
-    def look(self) -> None:
-        """Asks all nodes how they are."""
-        known = {state.node: state for state in self._states}
-        states = [known.get(node) or _State(node) for node in self._list()]
-        with self._lock:
-            self._states = states
-        threads = [threading.Thread(target=self._look_at, args=(state,)) for state in self._states]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _look_at(self, state: _State) -> None:
-        try:
-            with urllib.request.urlopen(f"http://{state.node.metrics}/metrics", timeout=LOOK) as answer:
-                samples = _samples(answer.read().decode())
-        except (OSError, ValueError):
-            samples = []
-        with self._lock:
-            self._learn(state, samples)
-
-    def _learn(self, state: _State, samples: list[tuple[str, str, float]]) -> None:
-        def total(name: str, label: str = "") -> float:
-            return sum(value for found, labels, value in samples if found == name and label in labels)
-
-        now = time.monotonic()
-        state.promised *= 0.5 ** ((now - state.looked) / FORGET)
-        state.looked = now
-        state.is_ready = total("ready") == 1
-        state.clients = total("places_used") + total("queue")
-        if not samples:
-            return
-        done = total("predicted_seconds_total")
-        # A node that has begun anew has lost what was promised to it.
-        since = math.inf if state.done is None or done < state.done else done - state.done
-        state.promised = max(0.0, state.promised - since)
-        state.done = done
-        for found, labels, images in samples:
-            if found == "images_total" and images > 0:
-                name = labels.partition('model="')[2].partition('"')[0]
-                self._seconds[name] = total("predicted_seconds_total", f'model="{name}"') / total(
-                    "images_total", f'model="{name}"'
-                )
-
-
-def _samples(text: str) -> list[tuple[str, str, float]]:
-    """Name, labels and value of each sample in Prometheus' text format."""
-    found = []
-    for line in text.splitlines():
-        if line.startswith("pronghorn_"):
-            name, _, value = line.rpartition(" ")
-            bare, _, labels = name.partition("{")
-            found.append((bare.removeprefix("pronghorn_"), labels, float(value)))
-    return found
+LONGEST = 15.0
+"""Seconds of a connection, whatever it sends."""
+MOST_CONNECTIONS = 256
+"""At once. More are closed without a word."""
+PER_CLIENT = 600
+"""Tickets a minute of one client, by default."""
+PER_ADDRESS = 6000
+"""Requests a minute of one address, by default."""
 
 
 def admission_key(path: str | os.PathLike[str]) -> bytes:
@@ -172,35 +67,166 @@ def admission_key(path: str | os.PathLike[str]) -> bytes:
     return key
 
 
+class Desk:
+    """Answers requests for tickets. What carries them, HTTP or Ray Serve, is outside."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node] | Fleet,
+        key: bytes,
+        *,
+        tokens: Path | None = None,
+        seconds: float = 60.0,
+        tickets_per_client: int = PER_CLIENT,
+        requests_per_address: int = PER_ADDRESS,
+        log: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """As `Admission`, which documents them.
+
+        Raises:
+            InputError: the file of tokens cannot be used.
+        """
+        self._nodes, self._key, self._seconds = Nodes(nodes), key, seconds
+        self._tokens = None if tokens is None else _TokenFile(tokens)
+        self._clients, self._addresses = Rates(tickets_per_client), Rates(requests_per_address)
+        self._log = log
+        self._lock = threading.Lock()
+        self._issued = 0
+        self._refused: Counter[str] = Counter()
+
+    def look(self) -> None:
+        """Asks all nodes how they are."""
+        self._nodes.look()
+
+    def answer(self, body: bytes, authorization: str | None, address: str) -> tuple[int, dict[str, Any]]:
+        """Status and answer to a request from an address."""
+        status, answer = self._answer(body, authorization, network(address))
+        with self._lock:
+            if status == 200:
+                self._issued += 1
+            else:
+                self._refused["rate" if status == 429 else answer["code"]] += 1
+        if status != 200:
+            self._log(f"{address} is refused: {answer['message']}")
+        return status, answer
+
+    def _answer(self, body: bytes, authorization: str | None, address: str) -> tuple[int, dict[str, Any]]:
+        if not self._addresses.take(address):
+            return 429, _refusal("busy", True, "too many requests of this address of late: try again in a minute")
+        client = None
+        if self._tokens is not None:
+            client = self._tokens.name_of(authorization)
+            if client is None:
+                return 401, _refusal("unauthorised", False, "show a token of the service (Authorization: Bearer)")
+        # Names have no colon before a point, and addresses no such beginning.
+        if not self._clients.take(f"name:{client}" if client is not None else address):
+            return 429, _refusal("busy", True, "too many tickets for this client of late: try again in a minute")
+        try:
+            asked = json.loads(body)
+            model, images = asked.get("model"), asked.get("images", 1)
+            failed, wanted = asked.get("failed"), asked.get("node")
+        except (ValueError, AttributeError, RecursionError):
+            return 400, _refusal("protocol", False, "the body is no JSON object")
+        if not all(each is None or isinstance(each, str) for each in (model, failed, wanted)) or not (
+            type(images) is int and 1 <= images <= MOST_IMAGES
+        ):
+            return 400, _refusal(
+                "protocol", False, "model, node and failed are texts, and images is a number from 1 up"
+            )
+        if wanted is not None:
+            # Of a client that has its work there: it promises none again.
+            found = wanted if self._nodes.has(wanted) else None
+        else:
+            node = self._nodes.place(model, images, failed)
+            found = None if node is None else node.address
+        if found is None:
+            return 503, _refusal("busy", True, "no node takes clients now: try again later")
+        ticket = _native.issue_ticket(self._key, found, client, self._seconds)
+        return 200, {"address": found, "ticket": ticket.hex(), "seconds": self._seconds}
+
+    def metrics(self) -> dict[str, Any]:
+        """What it has done, and what it knows of the nodes."""
+        nodes = self._nodes.states()
+        with self._lock:
+            return {
+                "ready": any(node.is_ready for node in nodes),
+                "issued": self._issued,
+                "refused": sorted(self._refused.items()),
+                "nodes": nodes,
+            }
+
+
+def text_of(found: dict[str, Any]) -> str:
+    """Metrics of a desk in Prometheus' text format."""
+    nodes = [({"node": node.address}, node) for node in found["nodes"]]
+    return text_of_families(
+        [
+            ("admission_ready", "gauge", "Whether a node takes clients.", [({}, found["ready"])]),
+            ("admission_tickets_total", "counter", "Tickets that were issued.", [({}, found["issued"])]),
+            (
+                "admission_refusals_total",
+                "counter",
+                "Requests that were refused, by reason.",
+                [({"reason": reason}, count) for reason, count in found["refused"]],
+            ),
+            ("admission_nodes", "gauge", "Nodes.", [({}, len(nodes))]),
+            (
+                "admission_node_ready",
+                "gauge",
+                "Whether a node takes clients.",
+                [(label, node.is_ready) for label, node in nodes],
+            ),
+            (
+                "admission_waiting_seconds",
+                "gauge",
+                "Predicted seconds of one nominal core of work that was promised to a node and is not done.",
+                [(label, node.waiting) for label, node in nodes],
+            ),
+            (
+                "admission_node_clients",
+                "gauge",
+                "Clients that have a place at a node or wait for one.",
+                [(label, node.clients) for label, node in nodes],
+            ),
+        ]
+    )
+
+
 class Admission:
     """Answers `POST /v1/sessions` with the address of a node and a ticket. A context manager: answers within `with`.
 
-    The body is JSON: `model`, `images` (the work that is to come), and `failed`, a node that did not answer. So is the
-    answer: `address`, `ticket` (hexadecimal), `seconds` (its time); or `code`, `retryable` and `message`.
+    The body is JSON: `model`, `images` (the work that is to come), and `failed`, a node that did not answer; or `node`,
+    where the client is already and needs another ticket. So is the answer: `address`, `ticket` (hexadecimal), `seconds`
+    (its time); or `code`, `retryable` and `message`.
     """
 
     def __init__(
         self,
         listen: str,
-        nodes: Sequence[Node] | Callable[[], Sequence[Node]],
+        nodes: Sequence[Node] | Fleet,
         key: bytes,
         *,
         tokens: Path | None = None,
         tls: str | os.PathLike[str] | None = None,
         insecure_plain_tcp: bool = False,
         seconds: float = 60.0,
+        tickets_per_client: int = PER_CLIENT,
+        requests_per_address: int = PER_ADDRESS,
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Listens on `HOST:PORT`.
 
         Args:
             listen: host and port.
-            nodes: where clients are sent; or a function that says it, at each look.
+            nodes: where clients are sent; or a function that says it, at each look, by the predicted seconds of work
+                that waits.
             key: of `admission_key`.
             tokens: a file of tokens, one a line; clients show one, and tickets have their names.
             tls: `DIR/server` of `pronghorn keys DIR`: answers HTTPS.
             insecure_plain_tcp: HTTP beyond loopback.
             seconds: the time of a ticket.
+            tickets_per_client: most a minute of one client, by its token's name, else its address.
+            requests_per_address: most a minute of one address, those that are refused included.
             log: is told of refusals, and of files that have changed.
 
         Raises:
@@ -211,17 +237,32 @@ class Admission:
         host = host.strip("[]")
         if tls is None and host not in ("127.0.0.1", "::1", "localhost") and not insecure_plain_tcp:
             raise InputError(f"{listen} is beyond this machine: give --tls DIR")
-        self._nodes, self._key, self._seconds = Nodes(nodes), key, seconds
-        self._tokens = None if tokens is None else _TokenFile(tokens)
-        self._log = log
+        self._desk = desk = Desk(
+            nodes,
+            key,
+            tokens=tokens,
+            seconds=seconds,
+            tickets_per_client=tickets_per_client,
+            requests_per_address=requests_per_address,
+            log=log,
+        )
         self._end = threading.Event()
         self._certificate: _Certificate | None = None
-        admission = self
 
         class Handler(BaseHTTPRequestHandler):
             timeout = PATIENCE
             server_version = "pronghorn"
             sys_version = ""
+
+            def handle(self) -> None:
+                """A connection, which ends in time."""
+                end = threading.Timer(LONGEST, _cut, (self.connection,))
+                end.daemon = True
+                end.start()
+                try:
+                    super().handle()
+                finally:
+                    end.cancel()
 
             def do_GET(self) -> None:
                 """Whether it is there."""
@@ -232,12 +273,10 @@ class Admission:
                 if self.path != PATH:
                     return self._say(404, _refusal("protocol", False, f"there is {PATH}"))
                 length = self.headers.get("Content-Length", "")
-                if not length.isdigit() or int(length) > MOST_BYTES:
+                if not (length.isascii() and length.isdigit()) or len(length) > 9 or int(length) > MOST_BYTES:
                     return self._say(413, _refusal("protocol", False, f"give a body of at most {MOST_BYTES} bytes"))
-                status, answer = admission.answer(self.rfile.read(int(length)), self.headers.get("Authorization"))
-                if status != 200:
-                    admission._log(f"{self.client_address[0]} is refused: {answer['message']}")
-                return self._say(status, answer)
+                body = self.rfile.read(int(length))
+                return self._say(*desk.answer(body, self.headers.get("Authorization"), str(self.client_address[0])))
 
             def _say(self, status: int, answer: dict[str, Any]) -> None:
                 content = json.dumps(answer).encode()
@@ -252,6 +291,23 @@ class Admission:
 
         class Listener(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            places = threading.BoundedSemaphore(MOST_CONNECTIONS)
+
+            def process_request(self, request: Any, client_address: Any) -> None:
+                """Gives it a thread, where there is a place."""
+                if not self.places.acquire(blocking=False):
+                    return self.shutdown_request(request)
+                return super().process_request(request, client_address)
+
+            def process_request_thread(self, request: Any, client_address: Any) -> None:
+                """And gives the place back."""
+                try:
+                    super().process_request_thread(request, client_address)
+                finally:
+                    self.places.release()
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                """Connections that break off are no news."""
 
         try:
             self._server = Listener((host, int(port)), Handler)
@@ -277,37 +333,23 @@ class Admission:
         host, port = self._server.server_address[:2]
         return f"{host!s}:{port}"
 
-    def answer(self, body: bytes, authorization: str | None) -> tuple[int, dict[str, Any]]:
-        """Status and answer to a request."""
-        client = None
-        if self._tokens is not None:
-            client = self._tokens.name_of(authorization)
-            if client is None:
-                return 401, _refusal("unauthorised", False, "show a token of the service (Authorization: Bearer)")
-        try:
-            asked = json.loads(body)
-            model, images, failed = asked.get("model"), asked.get("images", 1), asked.get("failed")
-        except (ValueError, AttributeError, RecursionError):
-            return 400, _refusal("protocol", False, "the body is no JSON object")
-        if not all(each is None or isinstance(each, str) for each in (model, failed)) or not (
-            type(images) is int and 1 <= images <= MOST_IMAGES
-        ):
-            return 400, _refusal("protocol", False, "model and failed are texts, and images is a number from 1 up")
-        node = self._nodes.place(model, images, failed)
-        if node is None:
-            return 503, _refusal("busy", True, "no node takes clients now: try again later")
-        ticket = _native.issue_ticket(self._key, node.address, client, self._seconds)
-        return 200, {"address": node.address, "ticket": ticket.hex(), "seconds": self._seconds}
+    def monitor(self, listen: str) -> Monitor:
+        """What watches it, on an address of its own: ready where a node takes clients.
+
+        Raises:
+            RunError: the address cannot be bound.
+        """
+        return Monitor(listen, self._desk.metrics, text_of)
 
     def _watch(self) -> None:
         while not self._end.wait(LOOK):
-            self._nodes.look()
+            self._desk.look()
             if self._certificate is not None:
                 self._certificate.refresh()
 
     def __enter__(self) -> Admission:
         """Begins to answer, once it has looked at the nodes."""
-        self._nodes.look()
+        self._desk.look()
         threading.Thread(target=self._watch, name="pronghorn nodes", daemon=True).start()
         threading.Thread(target=self._server.serve_forever, name="pronghorn admission", daemon=True).start()
         return self
@@ -319,6 +361,11 @@ class Admission:
         self._end.set()
         self._server.shutdown()
         self._server.server_close()
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _refusal(code: str, retryable: bool, message: str) -> dict[str, Any]:
@@ -414,6 +461,7 @@ def ask_admission(
     model: str | None = None,
     images: int = 1,
     failed: str | None = None,
+    node: str | None = None,
     token: str | None = None,
     authority: Path | None = None,
     timeout: float = 10.0,
@@ -425,6 +473,8 @@ def ask_admission(
         model: the model that is to be asked.
         images: the images that are to come, by which nodes are chosen.
         failed: a node that did not answer.
+        node: the node that the ticket is to be for, where this client is already: for a connection in the background,
+            or another after a rest.
         token: `NAME.SECRET`, where the service asks for one.
         authority: the CA of its certificate (PEM); the system's where not given.
         timeout: seconds.
@@ -439,7 +489,7 @@ def ask_admission(
         raise InputError(f"{url!r} is no admission service: give https://HOST:PORT")
     if scheme == "http" and host not in ("127.0.0.1", "::1", "localhost"):
         raise InputError(f"{url} is beyond this machine and without TLS: tickets would be open to others; give https")
-    body = json.dumps({"model": model, "images": images, "failed": failed}).encode()
+    body = json.dumps({"model": model, "images": images, "failed": failed, "node": node}).encode()
     request = urllib.request.Request(f"{url.rstrip('/')}{PATH}", body, {"Content-Type": "application/json"})
     if token is not None:
         request.add_header("Authorization", f"Bearer {token}")

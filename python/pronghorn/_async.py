@@ -34,7 +34,7 @@ async def connect_async(
     store: str | os.PathLike[str] | None = None,
     tls: PathOption | ClientTls | None = None,
     token: str | os.PathLike[str] | None = None,
-    ticket: bytes | None = None,
+    ticket: bytes | Callable[[], bytes] | None = None,
     insecure_plain_tcp: bool = False,
 ) -> AsyncClient:
     """Connects to a server, as `connect`, while the event loop goes on.

@@ -95,6 +95,11 @@ def address(name: str, value: Any) -> str:
     return str(value)
 
 
+def monitor_address(value: str) -> str:
+    """`HOST:PORT`, or `PORT` on this machine, as `--metrics` takes it."""
+    return address("--metrics", value if ":" in value else f"127.0.0.1:{value}")
+
+
 def directory(name: str, value: Any) -> Path | None:
     """A path to a directory, which may be missing, or None.
 

@@ -23,8 +23,18 @@ class Monitor:
     answered.
     """
 
-    def __init__(self, listen: str, metrics: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        listen: str,
+        metrics: Callable[[], dict[str, Any]],
+        text: Callable[[dict[str, Any]], str] | None = None,
+    ) -> None:
         """Listens on `HOST:PORT`.
+
+        Args:
+            listen: host and port.
+            metrics: what is told, with `ready`.
+            text: writes it for Prometheus; a server's where not given.
 
         Raises:
             RunError: the address cannot be bound.
@@ -38,8 +48,8 @@ class Monitor:
 
             def do_GET(self) -> None:
                 """Answers."""
-                status, text = _answer(self.path, metrics)
-                content = text.encode()
+                status, said = _answer(self.path, metrics, text or text_of)
+                content = said.encode()
                 self.send_response(status)
                 self.send_header("Content-Type", TYPE)
                 self.send_header("Content-Length", str(len(content)))
@@ -74,19 +84,21 @@ class Monitor:
         self._server.server_close()
 
 
-def _answer(path: str, metrics: Callable[[], dict[str, Any]]) -> tuple[int, str]:
+def _answer(path: str, metrics: Callable[[], dict[str, Any]], text: Callable[[dict[str, Any]], str]) -> tuple[int, str]:
     match path.partition("?")[0]:
         case "/healthz":
             return 200, "ok\n"
         case "/readyz":
             return (200, "ok\n") if metrics()["ready"] else (503, "stopping\n")
         case "/metrics":
-            return 200, text_of(metrics())
+            return 200, text(metrics())
         case _:
             return 404, "there are /healthz, /readyz and /metrics\n"
 
 
 Samples = Iterable[tuple[dict[str, str], float]]
+Family = tuple[str, str, str, Samples]
+"""Name, kind, meaning, and the samples with their labels."""
 
 
 def text_of(found: dict[str, Any]) -> str:
@@ -101,10 +113,13 @@ def text_of(found: dict[str, Any]) -> str:
 
     def of_directions() -> Samples:
         for labels, each in models:
-            yield {**labels, "direction": "received"}, each["bytes_received"]
-            yield {**labels, "direction": "sent"}, each["bytes_sent"]
+            for direction in ("received", "sent"):
+                for phase, count in each[f"bytes_{direction}"]:
+                    # Nothing goes over the line while a batch waits for memory.
+                    if phase != "waiting":
+                        yield {**labels, "direction": direction, "phase": phase}, count
 
-    families: list[tuple[str, str, str, Samples]] = [
+    families: list[Family] = [
         ("ready", "gauge", "Whether the server takes new clients.", [({}, found["ready"])]),
         ("connections", "gauge", "Connections, those without a hello included.", [({}, found["connections"])]),
         ("places", "gauge", "Sessions that the server has places for.", [({}, found["places"])]),
@@ -120,6 +135,12 @@ def text_of(found: dict[str, Any]) -> str:
             "Refusals, and sessions that ended with an error, by reason.",
             [({"reason": reason}, count) for reason, count in found["failures"]],
         ),
+        (
+            "refusals_total",
+            "counter",
+            "Of these, connections that got no place, by reason.",
+            [({"reason": reason}, count) for reason, count in found["refusals"]],
+        ),
         ("sessions", "gauge", "Sessions now.", of_models("sessions")),
         ("sessions_total", "counter", "Sessions that were admitted.", of_models("admitted")),
         ("batches_total", "counter", "Batches that were predicted.", of_models("batches")),
@@ -129,7 +150,7 @@ def text_of(found: dict[str, Any]) -> str:
         (
             "seconds_total",
             "counter",
-            "Seconds that sessions waited for memory, prepared and predicted, clients' time included.",
+            "Seconds that clients waited for a place, and sessions for memory, prepared and predicted, clients' time included.",
             of_phases(),
         ),
         (
@@ -141,12 +162,17 @@ def text_of(found: dict[str, Any]) -> str:
         ("stock_batches", "gauge", "Prepared batches that are kept.", of_models("stock")),
         ("stock_bytes", "gauge", "Their bytes.", of_models("stock_bytes")),
     ]
+    return text_of_families(families)
+
+
+def text_of_families(families: Iterable[Family]) -> str:
+    """Families of metrics in that format."""
     return "".join(_family(*family) for family in families)
 
 
 def _family(name: str, kind: str, meaning: str, samples: Samples) -> str:
     full = f"pronghorn_{name}"
-    # Labels are names of models and reasons, which have no quotes.
+    # Labels are names of models, reasons and addresses, which have no quotes.
     lines = [f"{full}{_labels(labels)} {float(value):.12g}" for labels, value in samples]
     return "\n".join([f"# HELP {full} {meaning}", f"# TYPE {full} {kind}", *lines]) + "\n"
 

@@ -173,7 +173,7 @@ class Client:
         token: str | Path | None = None,
         insecure_plain_tcp: bool = False,
         cancel: Cancel | None = None,
-        ticket: bytes | None = None,
+        ticket: bytes | Callable[[], bytes] | None = None,
     ) -> None: ...
     @property
     def model(self) -> tuple[str, str]:

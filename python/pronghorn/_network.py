@@ -375,7 +375,7 @@ def connect(
     store: str | os.PathLike[str] | None = None,
     tls: PathOption | ClientTls | None = None,
     token: str | os.PathLike[str] | None = None,
-    ticket: bytes | None = None,
+    ticket: bytes | Callable[[], bytes] | None = None,
     insecure_plain_tcp: bool = False,
 ) -> Client:
     """Connects to a server.
@@ -397,8 +397,9 @@ def connect(
         tls: `DIR/clients/NAME` of `pronghorn keys DIR`, or a `ClientTls`. Where not given, TLS with the system's CAs,
             and plain TCP on loopback.
         token: a token, or the path (`pathlib.Path`) of a file that holds one. It means TLS.
-        ticket: of an admission service (`ask_admission`), for one connection. A connection that the server ends because
-            it rested, or since others wait, needs another.
+        ticket: of an admission service (`ask_admission`), for one connection; or a function that gives one. A
+            connection in the background needs one of its own, and so does one after a rest or a turn. The function is
+            then called on other threads. What it raises ends the connection, and its `retryable` says whether for good.
         insecure_plain_tcp: plain TCP to any address. Whoever is on the network can then change results, read inputs bit
             by bit, and pose as the server.
 
@@ -438,7 +439,7 @@ def connect_with(
     tls: PathOption | ClientTls | None,
     token: str | os.PathLike[str] | None,
     insecure_plain_tcp: bool,
-    ticket: bytes | None = None,
+    ticket: bytes | Callable[[], bytes] | None = None,
 ) -> Client:
     """`connect`, which `cancel` ends."""
     level = require(trust)

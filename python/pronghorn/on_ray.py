@@ -1,31 +1,49 @@
 """Nodes on a Ray cluster: one detached actor a machine, which runs the unchanged server on a port of its own.
 
 Ray starts servers and knows which machines are there. No message of a session passes it: clients get an address and a
-ticket from an `Admission`, and connect to the server itself.
+ticket from an admission service, and connect to the server itself.
 
-    admission = pronghorn.Admission(listen, on_ray.RayNodes(["--config", "/srv/server.toml"]), key, tls=...)
+    from ray import serve
+    from pronghorn import on_ray
+
+    serve.run(on_ray.admission(["--config", "/srv/server.toml", "--tickets", "/srv/admission.key.pub"],
+                               "/srv/admission.key"))
+
+That service is a Ray Serve application. `RayNodes` alone serves `pronghorn.Admission`, a plain process.
 
 Needs `pip install pronghorn[ray]`, on all machines, with the files that the options name.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
+from ray.autoscaler.sdk import request_resources
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pronghorn import _processes
-from pronghorn._admission import Node
-from pronghorn.errors import RunError
+from pronghorn._admission import MOST_BYTES, PATH, PER_ADDRESS, PER_CLIENT, Desk, admission_key, text_of
+from pronghorn._monitor import TYPE
+from pronghorn._placement import LOOK, Node
+from pronghorn.errors import InputError, RunError
 
 NAMESPACE = "pronghorn"
 PATIENCE = 1.0
 """Seconds that an actor has to answer; one that still plans its models is asked again."""
+MOST_AT_ONCE = 256
+"""Requests that the application answers at once."""
 
 
 class ServerActor:
@@ -57,6 +75,10 @@ class ServerActor:
             raise RunError(f"the server has ended with status {self._process.returncode}")
         return self._node.address, self._node.metrics
 
+    def process(self) -> int:
+        """The server's process."""
+        return self._process.pid
+
     def drain(self) -> None:
         """Lets batches that run come to their end."""
         self._process.terminate()
@@ -70,27 +92,49 @@ def _free_port(host: str) -> int:
     return port
 
 
-class RayNodes:
-    """The nodes of a cluster, for `Admission`: those whose actors answer. Machines that come get one."""
+@dataclass(frozen=True)
+class Scale:
+    """How many servers there are, by the predicted seconds of work that waits for them all."""
 
-    def __init__(self, options: Sequence[str], *, host: str | None = None) -> None:
+    least: int = 1
+    most: int | None = None
+    """None: as many as there are machines."""
+    seconds: float = 60.0
+    """Of predicted work for each server; where more waits another one starts."""
+    rest: float = 300.0
+    """Seconds for which fewer must have done until one is drained."""
+
+    def wanted(self, waiting: float) -> int:
+        """Servers for so much work."""
+        wanted = max(self.least, math.ceil(waiting / self.seconds))
+        return wanted if self.most is None else min(wanted, max(self.most, self.least))
+
+
+class RayNodes:
+    """The nodes of a cluster, for an admission service: those whose actors answer."""
+
+    def __init__(self, options: Sequence[str], *, host: str | None = None, scale: Scale | None = None) -> None:
         """Joins a cluster that `ray.init` or the environment names.
 
         Args:
             options: of `pronghorn serve`; `--tickets` with the admission service's key, a model or `--config`, and
                 `--tls` beyond loopback.
             host: where servers listen, each on ports of its own; the machine's address where not given.
+            scale: how many there are. Where not given each machine has one, and machines that come get one.
         """
         if not ray.is_initialized():
             ray.init(namespace=NAMESPACE)
-        self._options, self._host = list(options), host
+        self._options, self._host, self._scale = list(options), host, scale
+        self._leaving: dict[str, Any] = {}
+        self._enough_since: float | None = None
 
-    def __call__(self) -> list[Node]:
-        """The nodes of now."""
+    def __call__(self, waiting: float = 0.0) -> list[Node]:
+        """The nodes of now, where so many predicted seconds of work wait."""
         machines = {each["NodeID"]: each["NodeManagerAddress"] for each in ray.nodes() if each["Alive"]}
+        self._see_off(machines)
         asked = {}
-        for machine, address in machines.items():
-            actor = self._actor(machine, self._host or address)
+        for machine in self._chosen(sorted(machines), waiting):
+            actor = self._actor(machine, self._host or machines[machine])
             asked[actor.node.remote()] = actor
         ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE) if asked else ([], [])
         nodes = []
@@ -104,17 +148,49 @@ class RayNodes:
 
     def drain(self) -> None:
         """Ends all servers, each after the batches that run."""
-        actors = []
-        for machine in [each["NodeID"] for each in ray.nodes() if each["Alive"]]:
-            # A machine without an actor has nothing to end.
-            with suppress(ValueError):
-                actors.append(ray.get_actor(_name(machine), NAMESPACE))
-        for answer in [actor.drain.remote() for actor in actors]:
+        actors = [_actor_of(each["NodeID"]) for each in ray.nodes() if each["Alive"]]
+        # A machine without an actor has nothing to end.
+        found = [actor for actor in actors if actor is not None]
+        for answer in [actor.drain.remote() for actor in found]:
             # Nor has one that is gone, of which Ray may hear later.
             with suppress(ray.exceptions.RayError):
                 ray.get(answer)
-        for actor in actors:
+        for actor in found:
             ray.kill(actor)
+
+    def _chosen(self, machines: list[str], waiting: float) -> list[str]:
+        """The machines that are to have a server."""
+        free = [machine for machine in machines if machine not in self._leaving]
+        if self._scale is None:
+            return free
+        wanted = self._scale.wanted(waiting)
+        have = [machine for machine in free if _actor_of(machine) is not None]
+        if len(have) < wanted:
+            have += [machine for machine in free if machine not in have][: wanted - len(have)]
+        if len(have) < wanted:
+            # Of a cluster that grows; one that does not takes no notice.
+            request_resources(bundles=[{"CPU": 1}] * wanted)
+        now = time.monotonic()
+        if len(have) <= wanted:
+            self._enough_since = None
+        elif self._enough_since is None:
+            self._enough_since = now
+        elif now - self._enough_since >= self._scale.rest:
+            self._enough_since = now
+            leaves = have.pop()
+            actor = _actor_of(leaves)
+            if actor is not None:
+                self._leaving[leaves] = actor, actor.drain.remote()
+        return have
+
+    def _see_off(self, machines: dict[str, str]) -> None:
+        """Ends the actors of servers that have drained."""
+        for machine, (actor, drained) in list(self._leaving.items()):
+            done, _ = ray.wait([drained], timeout=0)
+            if done or machine not in machines:
+                del self._leaving[machine]
+                with suppress(ray.exceptions.RayError):
+                    ray.kill(actor)
 
     def _actor(self, machine: str, host: str) -> Any:
         here = NodeAffinitySchedulingStrategy(node_id=machine, soft=False)
@@ -130,3 +206,112 @@ class RayNodes:
 
 def _name(machine: str) -> str:
     return f"server-{machine}"
+
+
+def _actor_of(machine: str) -> Any | None:
+    try:
+        return ray.get_actor(_name(machine), NAMESPACE)
+    except ValueError:
+        return None
+
+
+class _Application:
+    """The admission service in a replica of Ray Serve."""
+
+    def __init__(
+        self,
+        options: Sequence[str],
+        key: str,
+        host: str | None,
+        scale: Scale | None,
+        tokens: str | None,
+        has_metrics: bool,
+        most: dict[str, int],
+    ) -> None:
+        self._has_metrics = has_metrics
+        self._desk = Desk(
+            RayNodes(options, host=host, scale=scale),
+            admission_key(key),
+            tokens=None if tokens is None else Path(tokens),
+            log=lambda line: print(line, flush=True),
+            **most,
+        )
+        threading.Thread(target=self._watch, name="pronghorn nodes", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                self._desk.look()
+            except (ray.exceptions.RayError, OSError) as error:
+                # What was known of the nodes stays until the next look.
+                print(f"cannot look at the nodes: {error}", flush=True)
+            time.sleep(LOOK)
+
+    async def __call__(self, request: Any) -> Any:
+        from starlette.responses import Response
+
+        status, text = await self._answer(request)
+        kind = TYPE if request.url.path == "/metrics" else "application/json"
+        return Response(text, status_code=status, media_type=kind)
+
+    async def _answer(self, request: Any) -> tuple[int, str]:
+        match request.method, request.url.path:
+            case "POST", path if path == PATH:
+                body = bytearray()
+                async for part in request.stream():
+                    body += part
+                    if len(body) > MOST_BYTES:
+                        return 413, _said("protocol", f"give a body of at most {MOST_BYTES} bytes")
+                address = request.client.host if request.client is not None else ""
+                status, answer = self._desk.answer(bytes(body), request.headers.get("authorization"), address)
+                return status, json.dumps(answer)
+            case "GET", "/healthz":
+                return 200, "{}"
+            case "GET", "/readyz":
+                return (200 if self._desk.metrics()["ready"] else 503), "{}"
+            case "GET", "/metrics" if self._has_metrics:
+                return 200, text_of(self._desk.metrics())
+            case _:
+                return 404, _said("protocol", f"there is {PATH}")
+
+
+def _said(code: str, message: str) -> str:
+    return json.dumps({"code": code, "retryable": False, "message": message})
+
+
+def admission(
+    options: Sequence[str],
+    key: str | os.PathLike[str],
+    *,
+    host: str | None = None,
+    scale: Scale | None = None,
+    tokens: str | os.PathLike[str] | None = None,
+    metrics: bool = False,
+    tickets_per_client: int = PER_CLIENT,
+    requests_per_address: int = PER_ADDRESS,
+) -> Any:
+    """An application for `ray.serve.run`, which answers `POST /v1/sessions` as `pronghorn.Admission` does.
+
+    It has one replica, since each knows the work that it has promised itself. Ray Serve starts another where it dies.
+    TLS is Ray Serve's (`HTTPOptions`, `ssl_certfile` and `ssl_keyfile`).
+
+    Args:
+        options: of `pronghorn serve`, as for `RayNodes`.
+        key: the file of `admission_key`, on the machine on which Ray Serve runs the replica. It does not pass Ray.
+        host: as for `RayNodes`.
+        scale: as for `RayNodes`.
+        tokens: a file of tokens there.
+        metrics: answers `GET /metrics` too, to whoever reaches the application.
+        tickets_per_client: as for `pronghorn.Admission`.
+        requests_per_address: likewise.
+
+    Raises:
+        InputError: Ray Serve is missing.
+    """
+    try:
+        from ray import serve
+    except ImportError as error:
+        raise InputError(f"Ray Serve is missing ({error}): pip install pronghorn[ray]") from error
+    made = serve.deployment(name="pronghorn-admission", num_replicas=1, max_ongoing_requests=MOST_AT_ONCE)(_Application)
+    most = {"tickets_per_client": tickets_per_client, "requests_per_address": requests_per_address}
+    return made.bind(list(options), str(key), host, scale, None if tokens is None else str(tokens), metrics, most)

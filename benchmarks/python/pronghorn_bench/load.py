@@ -31,6 +31,8 @@ from pronghorn_bench.service import Server
 TRUSTS = {"two-party": 1, "client-aided": 100}
 """Images of a call, by trust level."""
 QUARTERS = 4
+LOOK = 2.0
+"""Seconds between two looks at the server's memory."""
 PAUSE = 0.2
 """Seconds before a refused client tries again, at least; up to four times as many."""
 
@@ -74,8 +76,8 @@ class Outcome:
     clients: int
     seconds: float
     levels: list[Level]
-    memory: list[int]
-    """Bytes of the server's memory at the start, and at the end of each quarter."""
+    memory: list[tuple[int, int]]
+    """Least and most bytes of the server's memory in each quarter."""
     refusals: dict[str, int]
     unserved: int
     """Clients without a prediction."""
@@ -89,12 +91,9 @@ def crowd(server: Server, clients: int, seconds: float, images: npt.NDArray[np.f
     started = time.monotonic()
     end = started + seconds
     threads = [threading.Thread(target=_ask, args=(server.address, each, end, images)) for each in all_clients]
-    memory = [server.resident_bytes()]
     for thread in threads:
         thread.start()
-    for quarter in range(1, QUARTERS + 1):
-        time.sleep(max(0.0, started + seconds * quarter / QUARTERS - time.monotonic()))
-        memory.append(server.resident_bytes())
+    memory = [_watched(server, started + seconds * quarter / QUARTERS) for quarter in range(1, QUARTERS + 1)]
     for thread in threads:
         thread.join()
     took = time.monotonic() - started
@@ -108,6 +107,15 @@ def crowd(server: Server, clients: int, seconds: float, images: npt.NDArray[np.f
         sum(not each.latencies for each in all_clients),
         sum(each.wrong for each in all_clients),
     )
+
+
+def _watched(server: Server, end: float) -> tuple[int, int]:
+    """Least and most bytes of the server's memory until then."""
+    found = [server.resident_bytes()]
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(LOOK, left))
+        found.append(server.resident_bytes())
+    return min(found), max(found)
 
 
 def _ask(address: str, found: Client, end: float, images: npt.NDArray[np.float32]) -> None:
@@ -169,8 +177,8 @@ def lines_of(found: Outcome) -> list[str]:
             f"{level.trust}: {level.images_per_second:.1f} images/s by {level.clients} clients; p50, p99, most {times} "
             f"ms; predictions of a client: least, median, most {counts}"
         )
-    megabytes = ", ".join(f"{each / 1e6:,.0f}" for each in found.memory)
-    lines.append(f"memory of the server at the start and after each quarter: {megabytes} MB")
+    megabytes = ", ".join(f"{least / 1e6:,.0f} to {most / 1e6:,.0f}" for least, most in found.memory)
+    lines.append(f"memory of the server in each quarter: {megabytes} MB")
     refusals = ", ".join(f"{code} {count}" for code, count in sorted(found.refusals.items()))
     lines.append(
         f"refusals: {refusals or 'none'}; clients without a prediction: {found.unserved}; wrong: {found.wrong}"

@@ -11,11 +11,11 @@ use std::{
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_session::{
-    self as session, ConnectOptions, Entry, LabelError, Limits, ModelId, ModelRef, Offer,
+    self as session, ConnectOptions, Entry, LabelError, Limits, ModelId, ModelRef, Offer, Phase,
     SessionError, Value,
     limits::table::{Caps, LIMITS, Limit},
     proxy::Network,
-    ticket::{Signer, Tickets},
+    ticket::{Signer, TicketSource, Tickets},
 };
 use pyo3::{
     prelude::*,
@@ -298,6 +298,7 @@ fn metrics_dict<'py>(py: Python<'py>, found: &session::Metrics) -> PyResult<Boun
     all.set_item("memory_used", found.memory_used)?;
     all.set_item("waiting", found.waiting)?;
     all.set_item("failures", &found.failures)?;
+    all.set_item("refusals", &found.refusals)?;
     let models = found.models.iter().map(|model| model_dict(py, model));
     all.set_item("models", models.collect::<PyResult<Vec<_>>>()?)?;
     Ok(all)
@@ -313,8 +314,12 @@ fn model_dict<'py>(py: Python<'py>, found: &session::ModelMetrics) -> PyResult<B
     model.set_item("batches", found.batches)?;
     model.set_item("images", found.images)?;
     model.set_item("prepared", found.prepared)?;
-    model.set_item("bytes_received", found.bytes_received)?;
-    model.set_item("bytes_sent", found.bytes_sent)?;
+    let named = |bytes: &[(Phase, u64)]| -> Vec<(&str, u64)> {
+        let bytes = bytes.iter();
+        bytes.map(|&(phase, bytes)| (phase.name(), bytes)).collect()
+    };
+    model.set_item("bytes_received", named(&found.bytes_received))?;
+    model.set_item("bytes_sent", named(&found.bytes_sent))?;
     let seconds = found.seconds.map(|(phase, time)| (phase.name(), time));
     model.set_item("seconds", seconds.to_vec())?;
     model.set_item("predicted_seconds", found.predicted_seconds)?;
@@ -375,6 +380,37 @@ pub fn list_models(
     Ok(told.collect())
 }
 
+/// A ticket, or a function that gives one for each connection.
+#[derive(FromPyObject)]
+enum Ticket {
+    One(Vec<u8>),
+    Asked(Py<PyAny>),
+}
+
+impl From<Ticket> for TicketSource {
+    fn from(ticket: Ticket) -> Self {
+        match ticket {
+            Ticket::One(ticket) => ticket.into(),
+            Ticket::Asked(ask) => Self::new(move || {
+                Python::attach(|py| {
+                    let given = ask.call0(py).and_then(|given| given.extract(py));
+                    given.map_err(|error| no_ticket(py, &error))
+                })
+            }),
+        }
+    }
+}
+
+/// Why a function has given none, by the words and `retryable` of its error.
+fn no_ticket(py: Python<'_>, error: &PyErr) -> SessionError {
+    let value = error.value(py);
+    let is_passing = value.getattr("retryable").and_then(|found| found.extract());
+    SessionError::NoTicket {
+        text: value.to_string(),
+        is_passing: is_passing.unwrap_or(false),
+    }
+}
+
 /// A connection to a server.
 #[pyclass(frozen)]
 pub struct Client {
@@ -412,7 +448,7 @@ impl Client {
         token: Option<TokenSource>,
         insecure_plain_tcp: bool,
         cancel: Option<Py<Cancel>>,
-        ticket: Option<Vec<u8>>,
+        ticket: Option<Ticket>,
     ) -> PyResult<Self> {
         machine::limit_threads(threads)?;
         let channel = client_channel(tls, token, insecure_plain_tcp)?;
@@ -429,7 +465,7 @@ impl Client {
             model: model.map(model_named).transpose()?,
             expected_plan_hash,
             channel,
-            ticket,
+            ticket: ticket.map(TicketSource::from),
             store,
             cancel: watch.cancel.clone(),
             ..timed(timeout)?

@@ -39,6 +39,7 @@ use crate::{
     model::{ModelId, ModelRef},
     refill::Refill,
     store::{Name, Owner, Store, StoreError, kept::KeptFile},
+    ticket::TicketSource,
 };
 
 /// What a client asks for.
@@ -52,8 +53,9 @@ pub struct ConnectOptions {
     pub expected_plan_hash: Option<[u8; 32]>,
     /// How the connection is protected.
     pub channel: ClientChannel,
-    /// A ticket of the node's admission service, which serves for one connection.
-    pub ticket: Option<Vec<u8>>,
+    /// Tickets of the node's admission service: one for each connection, those in the background and
+    /// after a rest included.
+    pub ticket: Option<TicketSource>,
     /// A plan the client already holds; it is not sent again if the server still serves it.
     pub plan: Option<CheckedPlan>,
     /// Bytes the client's values may take; batches are made small enough, and a plan with which not

@@ -204,6 +204,14 @@ pub enum SessionError {
     /// The client has no ticket that serves.
     #[error(transparent)]
     Ticket(#[from] TicketError),
+    /// An admission service gave no ticket for a connection.
+    #[error("{text}")]
+    NoTicket {
+        /// Its words.
+        text: String,
+        /// Whether to ask again later.
+        is_passing: bool,
+    },
     /// Other batches use the server's memory.
     #[error(
         "the server is busy: the batch needs {needed} bytes of the {allowed} that all batches share; try again later, or with fewer images"
@@ -482,7 +490,10 @@ impl SessionError {
             | Self::Store(StoreError::TooLarge { .. })
             | Self::Quota { .. } => ErrorCode::Limit,
             Self::Ticket(error) if !error.is_passing() => ErrorCode::Unauthorised,
-            Self::Ticket(_) => ErrorCode::Busy,
+            Self::NoTicket {
+                is_passing: false, ..
+            } => ErrorCode::Unauthorised,
+            Self::Ticket(_) | Self::NoTicket { .. } => ErrorCode::Busy,
             Self::OverLimit(over) if !over.cap.limit.is_retryable() => ErrorCode::Limit,
             Self::OverLimit(_) | Self::TooManyClients { .. } | Self::Memory { .. } => {
                 ErrorCode::Busy

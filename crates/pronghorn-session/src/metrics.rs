@@ -11,9 +11,14 @@ use std::{
 
 use crate::{error::SessionError, link::Traffic, lock::lock, model::ModelId};
 
+const PHASES: usize = 4;
+
 /// What a server's clients wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
+    /// For the channel, the hellos and a place; its bytes are those of the plan too.
+    #[default]
+    Opening,
     /// For memory, between a batch's beginning and its first message.
     Waiting,
     /// The offline part of batches.
@@ -24,11 +29,17 @@ pub enum Phase {
 
 impl Phase {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Waiting, Self::Preparing, Self::Predicting];
+    pub const ALL: [Self; PHASES] = [
+        Self::Opening,
+        Self::Waiting,
+        Self::Preparing,
+        Self::Predicting,
+    ];
 
     /// In a word.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Opening => "opening",
             Self::Waiting => "waiting",
             Self::Preparing => "preparing",
             Self::Predicting => "predicting",
@@ -57,6 +68,8 @@ pub struct Metrics {
     pub waiting: u64,
     /// Connections and batches that ended with an error, by [`SessionError::reason`].
     pub failures: Vec<(&'static str, u64)>,
+    /// Of these, connections that got no place.
+    pub refusals: Vec<(&'static str, u64)>,
     /// Each model.
     pub models: Vec<ModelMetrics>,
 }
@@ -76,12 +89,12 @@ pub struct ModelMetrics {
     pub images: u64,
     /// Of these batches, those that used what was prepared.
     pub prepared: u64,
-    /// Bytes from clients.
-    pub bytes_received: u64,
-    /// Bytes to clients.
-    pub bytes_sent: u64,
+    /// Bytes from clients, in each phase.
+    pub bytes_received: [(Phase, u64); PHASES],
+    /// Bytes to clients, likewise.
+    pub bytes_sent: [(Phase, u64); PHASES],
     /// Seconds of each phase, over all sessions.
-    pub seconds: [(Phase, f64); 3],
+    pub seconds: [(Phase, f64); PHASES],
     /// Seconds of one core that the planner predicts for these batches, both parties together.
     pub predicted_seconds: f64,
     /// Prepared batches that are kept.
@@ -98,10 +111,10 @@ pub(crate) struct Counters {
     batches: AtomicU64,
     images: AtomicU64,
     prepared: AtomicU64,
-    bytes_received: AtomicU64,
-    bytes_sent: AtomicU64,
+    bytes_received: [AtomicU64; PHASES],
+    bytes_sent: [AtomicU64; PHASES],
     /// Microseconds.
-    phases: [AtomicU64; 3],
+    phases: [AtomicU64; PHASES],
     predicted: AtomicU64,
 }
 
@@ -136,21 +149,23 @@ impl Counters {
         self.phases[phase as usize].fetch_add(micros, Ordering::Relaxed);
     }
 
-    pub(crate) fn add_traffic(&self, more: Traffic) {
+    pub(crate) fn add_traffic(&self, phase: Phase, more: Traffic) {
         let Traffic {
             bytes_sent,
             bytes_received,
             ..
         } = more;
-        self.bytes_sent.fetch_add(bytes_sent, Ordering::Relaxed);
-        self.bytes_received
-            .fetch_add(bytes_received, Ordering::Relaxed);
+        self.bytes_sent[phase as usize].fetch_add(bytes_sent, Ordering::Relaxed);
+        self.bytes_received[phase as usize].fetch_add(bytes_received, Ordering::Relaxed);
     }
 
     /// As they are now; `stock` are prepared batches and their bytes.
     pub(crate) fn read(&self, id: ModelId, stock: (u64, u64)) -> ModelMetrics {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let seconds = |counter: &AtomicU64| count(counter) as f64 / 1e6;
+        let each = |counters: &[AtomicU64; PHASES]| {
+            Phase::ALL.map(|phase| (phase, count(&counters[phase as usize])))
+        };
         ModelMetrics {
             id,
             sessions: count(&self.sessions),
@@ -158,8 +173,8 @@ impl Counters {
             batches: count(&self.batches),
             images: count(&self.images),
             prepared: count(&self.prepared),
-            bytes_received: count(&self.bytes_received),
-            bytes_sent: count(&self.bytes_sent),
+            bytes_received: each(&self.bytes_received),
+            bytes_sent: each(&self.bytes_sent),
             seconds: Phase::ALL.map(|phase| (phase, seconds(&self.phases[phase as usize]))),
             predicted_seconds: seconds(&self.predicted),
             stock: stock.0,

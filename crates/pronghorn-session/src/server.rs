@@ -81,6 +81,7 @@ pub struct Server {
     partings: Partings,
     memory: Fair,
     failures: Failures,
+    refusals: Failures,
     usage: Usage,
     /// Most connections in all.
     most_connections: u64,
@@ -140,6 +141,7 @@ impl Server {
             partings: Partings::new(limits.partings()),
             memory: Fair::new(models.memory),
             failures: Failures::default(),
+            refusals: Failures::default(),
             usage: Usage::new(limits.caps.clone())?,
             most_connections: limits.connections_in_all(),
             tickets: None,
@@ -353,6 +355,7 @@ impl Server {
             memory_used: self.memory.used(),
             waiting: self.memory.waiting().load(Ordering::Relaxed) as u64,
             failures: self.failures.read(),
+            refusals: self.refusals.read(),
             models: models.served().map(|served| served.metrics()).collect(),
         }
     }
@@ -438,7 +441,7 @@ impl Server {
     }
 
     fn count_address(&self, client: SocketAddr) -> Result<Counted<'_>, SessionError> {
-        let most = self.limits.connections_of(client.ip());
+        let most = self.limits.connections_of(Key::Address, client.ip());
         self.usage.connect_from(client.ip(), most)
     }
 
@@ -452,6 +455,7 @@ impl Server {
         let entry = Entry::new(Level::Warning, "refused", &text);
         self.log(entry.text("address", client).text("reason", error.reason()));
         self.failures.add(error);
+        self.refusals.add(error);
         self.partings.refuse(stream, error);
     }
 

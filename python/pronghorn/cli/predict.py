@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -84,29 +84,37 @@ class Connection:
             raise InputError("give --server HOST:PORT, or --admission URL")
         if self.admission is None:
             return self._connect(channel, str(self.server), None)
-        node = self._ask(channel, images, None)
+        admitted = self._ask(channel, images=images)
         try:
-            return self._connect(channel, node.address, node.ticket)
+            return self._connect(channel, admitted.address, self._tickets(channel, admitted))
         except RunError as error:
             if error.code not in ("unreachable", "closed", "stopping"):
                 raise
         # The service has not noticed yet that the node is gone.
-        node = self._ask(channel, images, node.address)
-        return self._connect(channel, node.address, node.ticket)
+        admitted = self._ask(channel, images=images, failed=admitted.address)
+        return self._connect(channel, admitted.address, self._tickets(channel, admitted))
 
-    def _ask(self, channel: ClientChannel, images: int, failed: str | None) -> pronghorn.Admitted:
+    def _tickets(self, channel: ClientChannel, admitted: pronghorn.Admitted) -> Callable[[], bytes]:
+        """The ticket for the first connection, and then others for the same node."""
+        given = [admitted.ticket]
+        return lambda: given.pop() if given else self._ask(channel, node=admitted.address).ticket
+
+    def _ask(
+        self, channel: ClientChannel, *, images: int = 1, failed: str | None = None, node: str | None = None
+    ) -> pronghorn.Admitted:
         token, authority = channel.of_admission()
         return pronghorn.ask_admission(
             str(self.admission),
             model=self.model,
             images=images,
             failed=failed,
+            node=node,
             token=token,
             authority=authority,
             timeout=self.timeout,
         )
 
-    def _connect(self, channel: ClientChannel, address: str, ticket: bytes | None) -> Client:
+    def _connect(self, channel: ClientChannel, address: str, ticket: Callable[[], bytes] | None) -> Client:
         return pronghorn.connect(
             address,
             self.trust,

@@ -146,8 +146,7 @@ class Operation:
         """
         if self.metrics is None:
             return nullcontext()
-        address = self.metrics if ":" in self.metrics else f"127.0.0.1:{self.metrics}"
-        return pronghorn.Monitor(_check.address("--metrics", address), server.metrics)
+        return pronghorn.Monitor(_check.monitor_address(self.metrics), server.metrics)
 
 
 OF_MODELS = {"model", "data", "labels", *(field.name for kind in (ModelOptions, Preparation) for field in fields(kind))}

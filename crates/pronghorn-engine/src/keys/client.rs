@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use pronghorn_mpc::ot::all_but_one::{self, Pairs};
+use pronghorn_mpc::ot::{
+    OtError,
+    all_but_one::{self, Pairs},
+};
 use pronghorn_ring::random::{Prg, Seed};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -135,6 +138,14 @@ impl<S: KeySets> KeysClient<S> {
         self.seed.put_for(seed, most_batches(self.sets.plan()));
     }
 
+    /// Keeps a challenge, which is answered after other messages.
+    fn take_challenge(&mut self, message: &[u8]) -> Result<(), EngineError> {
+        let keys = &message[DIGEST..];
+        all_but_one::check(self.shape.levels, keys).map_err(ot_error)?;
+        self.challenge = message.to_vec();
+        Ok(())
+    }
+
     fn open(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let (nonce, keys) = self.challenge.split_at(DIGEST);
         let nonce = nonce.try_into().expect("the length was checked");
@@ -147,10 +158,7 @@ impl<S: KeySets> KeysClient<S> {
         let (root, levels) = (self.root.as_bytes(), self.shape.levels);
         let answered =
             all_but_one::respond(&session, root, levels, keys, &mut random.stream(0), out);
-        self.pairs = Some(answered.map_err(|source| EngineError::Ot {
-            step: STEP.to_owned(),
-            source,
-        })?);
+        self.pairs = Some(answered.map_err(ot_error)?);
         Ok(())
     }
 
@@ -232,10 +240,7 @@ impl<S: KeySets> Protocol for KeysClient<S> {
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
         match turn.name {
             WISH => self.take_wish(message),
-            CHALLENGE => {
-                self.challenge = message.to_vec();
-                Ok(())
-            }
+            CHALLENGE => self.take_challenge(message),
             CHOICE => self.choose(message),
             _ => Err(turn.unknown()),
         }
@@ -243,5 +248,12 @@ impl<S: KeySets> Protocol for KeysClient<S> {
 
     fn is_due(&self, name: &'static str) -> bool {
         self.wish.is_due(name)
+    }
+}
+
+fn ot_error(source: OtError) -> EngineError {
+    EngineError::Ot {
+        step: STEP.to_owned(),
+        source,
     }
 }

@@ -309,6 +309,19 @@ fn a_server_cannot_choose_a_set_that_it_opened() {
     }
 }
 
+/// A challenge that is none is refused when it comes, and not when its answer is due.
+#[test]
+fn a_malformed_challenge_is_refused_at_once() {
+    let sets = Mock::<false>::new(&built(4).plan);
+    let client = ClientKeys(sets).start(&Connection::default(), 1);
+    let mut client = client.expect("randomness").expect("no keys");
+    while client.want() == Want::Send {
+        client.send(&mut Vec::new()).expect("its turn");
+    }
+    let refused = client.receive(&vec![0xff; client.max_incoming()]);
+    assert!(matches!(refused, Err(EngineError::Ot { .. })));
+}
+
 /// A client that claims more for its seed than it has: the server counts over connections, and then
 /// wants new keys.
 #[test]

@@ -20,7 +20,7 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::{
-    base::{BaseOt, BaseReceiver, Key, respond_some},
+    base::{BaseOt, BaseReceiver, Key, check_ml_kem, respond_some},
     error::{OtError, check_length},
     puncture,
 };
@@ -71,6 +71,14 @@ fn hash<'a>(session: &[u8; 32], keys: impl Iterator<Item = &'a Key>) -> [u8; 32]
     let hash = *hasher.finalize().as_bytes();
     hasher.zeroize();
     hash
+}
+
+/// Refuses what [`respond`] would, where a message comes before its answer is due.
+///
+/// # Errors
+/// The message is malformed.
+pub fn check(levels: usize, message: &[u8]) -> Result<(), OtError> {
+    check_ml_kem(levels, message)
 }
 
 /// The sender's answer to the receiver's `message`, appended to `out`, and what it checks the
@@ -309,5 +317,17 @@ mod tests {
         up.pop();
         let answered = respond(&SESSION, &[9; 32], 2, &up, &mut stream(2), &mut down);
         assert!(answered.is_err() && down.is_empty());
+        assert!(check(2, &up).is_err());
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_before_its_answer() {
+        let mut up = Vec::new();
+        Receiver::start(&SESSION, 2, &mut stream(1), &mut up);
+        assert!(check(2, &up).is_ok());
+        let end = up.len() - 3;
+        up[end..].fill(0xff);
+        let refused = check(2, &up);
+        assert!(matches!(refused, Err(OtError::Coefficient { index: 1 })));
     }
 }

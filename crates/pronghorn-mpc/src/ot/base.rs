@@ -33,6 +33,7 @@ use pronghorn_ring::random::Stream;
 use subtle::{Choice, ConditionallySelectable};
 use zeroize::{Zeroize, Zeroizing};
 
+pub(super) use self::ml_kem::check as check_ml_kem;
 use super::error::OtError;
 use crate::Block;
 

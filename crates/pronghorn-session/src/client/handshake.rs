@@ -19,6 +19,7 @@ use crate::{
     link::Link,
     message::{ClientHello, Hello, ServerHello},
     store::{Bounds, Store, file::Party, kept::KeptFile},
+    ticket::TicketSource,
     transport::{Ends, Timeouts, Transport},
 };
 
@@ -40,6 +41,12 @@ impl Client {
     ) -> Result<Self, SessionError> {
         trust::require(options.trust)?;
         let again = (address.to_owned(), options.clone());
+        // Before there is a line: on it the server has little patience.
+        let ticket = options.ticket.map(|source| source.ticket()).transpose()?;
+        let options = ConnectOptions {
+            ticket: ticket.map(TicketSource::from),
+            ..options
+        };
         let secured = secured(address, &options)?;
         let mut client = Self::over_sharing(secured, options, store)?;
         client.again = Some(again);
@@ -196,8 +203,10 @@ pub(crate) fn prove(link: &mut Link, proof: Option<[u8; PROOF_BYTES]>) -> Result
 
 /// Shows a ticket, where the client has one.
 fn present(link: &mut Link, options: &ConnectOptions) -> Result<(), SessionError> {
-    let ticket = options.ticket.clone();
-    ticket.map_or(Ok(()), |ticket| link.send(Kind::Ticket, ticket))
+    match &options.ticket {
+        Some(source) => link.send(Kind::Ticket, source.ticket()?),
+        None => Ok(()),
+    }
 }
 
 fn shake_hands(

@@ -1,6 +1,7 @@
 //! One connection: the hellos, and batch after batch.
 
 use std::{
+    mem,
     net::{SocketAddr, TcpStream},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
@@ -45,6 +46,8 @@ struct Record {
     served: Option<Arc<Served>>,
     /// What was counted of its traffic.
     traffic: Traffic,
+    /// Of what comes next.
+    phase: Phase,
 }
 
 /// A client that has a place.
@@ -53,7 +56,7 @@ struct Session<'a> {
     client: Whose,
     admitted: Instant,
     _place: Share<'a>,
-    _counted: Option<Counted<'a>>,
+    _counted: Counted<'a>,
 }
 
 impl Record {
@@ -63,7 +66,7 @@ impl Record {
             return 0;
         };
         let more = link.traffic.since(self.traffic);
-        served.counters.add_traffic(more);
+        served.counters.add_traffic(self.phase, more);
         self.traffic = link.traffic;
         more.bytes_sent + more.bytes_received
     }
@@ -85,7 +88,7 @@ impl Record {
 /// What came of the hellos.
 enum Greeted<'a> {
     /// A place, its client, the client's count of connections, and the model that it asks.
-    Admitted(Share<'a>, Whose, Option<Counted<'a>>, Arc<Served>),
+    Admitted(Share<'a>, Whose, Counted<'a>, Arc<Served>),
     /// The client was told the models, which was all it wanted.
     Listed,
 }
@@ -100,7 +103,7 @@ impl Server {
     ) {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = self.registered_session(id, stream, client, greeting) {
-            let level = self.count_failure(&error, false);
+            let level = self.count_failure(&error, false, false);
             let text = format!("client {id} ({client}) failed: {error}");
             let entry = of_session(level, "failed", &text, (id, client));
             self.log(entry.text("reason", error.reason()));
@@ -144,6 +147,7 @@ impl Server {
                 record.listed = true;
                 return Ok(());
             };
+            served.counters.add_time(Phase::Opening, started.elapsed());
             record.served = Some(served.clone());
             let counted = served.clone();
             let _active = counted.counters.enter();
@@ -158,7 +162,8 @@ impl Server {
         });
         let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
         let level = outcome.as_ref().err().map_or(Level::Info, |error| {
-            self.count_failure(error, link.traffic.bytes_received > 0)
+            let has_spoken = link.traffic.bytes_received > 0;
+            self.count_failure(error, has_spoken, record.served.is_some())
         });
         let told = outcome
             .as_ref()
@@ -200,7 +205,7 @@ impl Server {
 
     /// Counts why a connection has ended, where something is to blame; how much it matters. One on
     /// which nothing was said was a probe of the port.
-    fn count_failure(&self, error: &SessionError, has_spoken: bool) -> Level {
+    fn count_failure(&self, error: &SessionError, has_spoken: bool, was_admitted: bool) -> Level {
         let is_over = matches!(
             error,
             SessionError::Frame(FrameError::Closed | FrameError::Io(_))
@@ -221,6 +226,9 @@ impl Server {
             return Level::Info;
         }
         self.failures.add(error);
+        if !was_admitted {
+            self.refusals.add(error);
+        }
         Level::Warning
     }
 
@@ -327,6 +335,8 @@ impl Server {
             (Kind::Bye, 0),
             (Kind::PlanRequest, 0),
         ];
+        // The hellos'.
+        let mut bytes = record.count_traffic(link);
         loop {
             let began = Instant::now();
             let end = || self.end_of_rest(began);
@@ -342,15 +352,19 @@ impl Server {
                     link.send(Kind::PlanBytes, connection.served.plan_bytes.clone())?;
                 }
                 Kind::Begin => {
+                    record.phase = Phase::Predicting;
                     connection.batch(link, message::decode(Kind::Begin, &payload)?, record)?;
                 }
                 Kind::Prepare => {
+                    record.phase = Phase::Preparing;
                     connection.prepare(link, message::decode(Kind::Prepare, &payload)?)?;
                 }
                 _ => return Ok(()),
             }
-            let more = record.count_traffic(link);
-            self.usage.add_bytes(&session.client, more)?;
+            bytes += record.count_traffic(link);
+            record.phase = Phase::Opening;
+            self.usage
+                .add_bytes(&session.client, mem::take(&mut bytes))?;
             if connection.leaves {
                 return Err(SessionError::Turn);
             }
@@ -420,7 +434,8 @@ impl Server {
         let whose = Whose::new(client.ip(), name);
         self.check_barred(&whose.identity)?;
         self.usage.request(&whose)?;
-        let connections = self.usage.connect_client(&whose)?;
+        let most = self.limits.connections_of(Key::Client, whose.ip);
+        let connections = self.usage.connect_client(&whose, most)?;
         if let Identity::Named(name) = &whose.identity {
             let granted = self.granted(&whose);
             let text = format!("client {id} ({client}) is {name}{granted}");
@@ -497,20 +512,16 @@ impl Server {
             ref caps,
             ..
         } = self.limits;
-        let claim = client.claim(caps, Resource::Sessions, |most| most);
+        let most = |key| Some(caps.of(Resource::Sessions, key)?.most);
+        let claim = client.claim(most);
         let place = self.places.take(claim, 1, queue_timeout, max_waiting);
         place.map_err(|denied| match denied {
             _ if self.is_draining() => SessionError::Stopping,
-            Denied::Over(key) => self.over(Resource::Sessions, key),
+            Denied::Over(key) => over(Resource::Sessions, key, most(key)),
             Denied::Busy => SessionError::TooManyClients {
                 most: caps.places(),
             },
         })
-    }
-
-    fn over(&self, resource: Resource, key: Key) -> SessionError {
-        let cap = self.limits.caps.of(resource, key);
-        cap.map_or(SessionError::Bug, |cap| OverLimit { cap, left: 0 }.into())
     }
 
     /// Refuses a client whose keys were false.
@@ -552,15 +563,22 @@ impl Server {
         let (started, patience) = (Instant::now(), self.limits.idle_timeout);
         let allowed = self.memory.total();
         let percent = |share: u64| (allowed as f64 * share as f64 / 100.0) as u64;
-        let claim = client.claim(&self.limits.caps, Resource::Memory, percent);
+        let most = |key| self.limits.memory_share_of(key, client.ip);
+        let claim = client.claim(|key| most(key).map(percent));
         let share = self.memory.take(claim, needed, patience, usize::MAX);
         served.counters.add_time(Phase::Waiting, started.elapsed());
         share.map_err(|denied| match denied {
             _ if self.stopping.load(Ordering::SeqCst) => SessionError::Stopping,
-            Denied::Over(key) => self.over(Resource::Memory, key),
+            Denied::Over(key) => over(Resource::Memory, key, most(key)),
             Denied::Busy => SessionError::Memory { needed, allowed },
         })
     }
+}
+
+/// A limit of so much that a client, or its address, is at.
+fn over(resource: Resource, key: Key, most: Option<u64>) -> SessionError {
+    let over = most.and_then(|most| OverLimit::of(resource, key, most));
+    over.map_or(SessionError::Bug, Into::into)
 }
 
 /// An entry of the log about a session.

@@ -29,6 +29,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Debug)]
 pub(super) struct Whose {
     pub identity: Identity,
+    pub ip: IpAddr,
     address: Owner,
 }
 
@@ -36,6 +37,7 @@ impl Whose {
     pub fn new(address: IpAddr, name: Option<String>) -> Self {
         Self {
             identity: Identity::new(address, name),
+            ip: address,
             address: address_owner(address),
         }
     }
@@ -52,13 +54,12 @@ impl Whose {
         matches!(self.identity, Identity::Named(_))
     }
 
-    /// To a part of what all share, of which the limits are in `unit`s.
-    pub fn claim(&self, caps: &Caps, resource: Resource, unit: impl Fn(u64) -> u64) -> Claim {
-        let most = [Key::Client, Key::Address].map(|key| caps.of(resource, key));
+    /// To a part of what all share, of which it may have so much, and its address so much.
+    pub fn claim(&self, most: impl Fn(Key) -> Option<u64>) -> Claim {
         Claim {
             client: self.identity.owner(),
             address: self.address,
-            most: most.map(|cap| cap.map(|cap| unit(cap.most))),
+            most: [Key::Client, Key::Address].map(most),
         }
     }
 }
@@ -123,11 +124,9 @@ impl Usage {
         self.enter(Key::Address, address_owner(address), most)
     }
 
-    /// Counts a connection of a client that has said who it is, where that is limited.
-    pub fn connect_client(&self, whose: &Whose) -> Result<Option<Counted<'_>>, SessionError> {
-        let cap = self.caps.of(Resource::Connections, Key::Client);
-        cap.map(|cap| self.enter(Key::Client, whose.owner(Key::Client), cap.most))
-            .transpose()
+    /// Counts a connection of a client that has said who it is.
+    pub fn connect_client(&self, whose: &Whose, most: u64) -> Result<Counted<'_>, SessionError> {
+        self.enter(Key::Client, whose.owner(Key::Client), most)
     }
 
     fn enter(&self, key: Key, owner: Owner, most: u64) -> Result<Counted<'_>, SessionError> {

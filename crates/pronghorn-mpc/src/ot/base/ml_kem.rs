@@ -116,19 +116,12 @@ pub(super) fn respond(
     stream: &mut Stream,
     out: &mut Vec<u8>,
 ) -> Result<Zeroizing<Vec<[Key; 2]>>, OtError> {
-    check_length(
-        "the receiver's base OT keys",
-        message,
-        count * RECEIVER_BYTES,
-    )?;
+    check(count, message)?;
     let mut keys = Zeroizing::new(Vec::with_capacity(count));
     let mut ciphertexts = Vec::with_capacity(count * SENDER_BYTES);
     for (index, sent) in message.chunks_exact(RECEIVER_BYTES).enumerate() {
         let (rho, vectors) = sent.split_at(RHO);
         let (zero, one) = vectors.split_at(VECTOR);
-        if !(is_reduced(zero) && is_reduced(one)) {
-            return Err(OtError::Coefficient { index });
-        }
         let mut pair = Zeroizing::new([[0; 32]; 2]);
         for ((key, bit), [own, other]) in pair.iter_mut().zip(0..).zip([[zero, one], [one, zero]]) {
             let tag = Tag::new(session, index, Choice::from(bit));
@@ -147,6 +140,21 @@ pub(super) fn respond(
     }
     out.append(&mut ciphertexts);
     Ok(keys)
+}
+
+/// Refuses what is no message of the receiver's.
+pub(in crate::ot) fn check(count: usize, message: &[u8]) -> Result<(), OtError> {
+    check_length(
+        "the receiver's base OT keys",
+        message,
+        count * RECEIVER_BYTES,
+    )?;
+    let mut keys = message.chunks_exact(RECEIVER_BYTES);
+    let is_wrong = |sent: &[u8]| !sent[RHO..].chunks_exact(VECTOR).all(is_reduced);
+    match keys.position(is_wrong) {
+        Some(index) => Err(OtError::Coefficient { index }),
+        None => Ok(()),
+    }
 }
 
 fn encapsulation_key(t: &[u8], rho: &[u8]) -> EncapsulationKey512 {
