@@ -150,7 +150,7 @@ def text_of(found: dict[str, Any]) -> str:
         (
             "seconds_total",
             "counter",
-            "Seconds that clients waited for a place, and sessions for memory, prepared and predicted, clients' time included.",
+            "Seconds until sessions had a place, waited for memory, prepared and predicted, clients' time included.",
             of_phases(),
         ),
         (
