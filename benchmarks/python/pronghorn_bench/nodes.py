@@ -1,7 +1,7 @@
 """One node and two on a local Ray cluster, behind the same admission service, and one of two that is killed.
 
 `python -m pronghorn_bench.nodes` predicts the same digits by several clients at once with one node and with two, and
-again while one of two is killed. Each node has a quarter of a core, as if it were a small machine of its own: on one
+again while one of two is killed. Each node has a tenth of a core, as if it were a small machine of its own: on one
 machine nodes and clients share the cores, and without that a second node would show nothing.
 """
 
@@ -199,7 +199,7 @@ def main(
     clients: Annotated[int, typer.Option(min=1, help="Clients at once.")] = 4,
     images: Annotated[int, typer.Option(min=1, help="Images of each.")] = 500,
     piece: Annotated[int, typer.Option(min=1, help="Images of a piece.")] = 10,
-    share: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of a core for each node; 0: no bound.")] = 0.25,
+    share: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of a core for each node; 0: no bound.")] = 0.1,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Predict with one node, with two, and with two of which one is killed."""
