@@ -334,3 +334,12 @@ def test_all_unsupported_operators_are_listed() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     # One node alone is named already.
     assert "in the whole model" not in str(refused(model([node("Erf", "x", "y")], ("N", 5))))
+
+
+def test_tensors_of_too_many_dimensions_are_refused() -> None:
+    """numpy has arrays of 64 dimensions, and reads numbers one by one of 32 alone."""
+    nodes = [node("Slice", "x starts ends", "y")]
+    starts = np.zeros((2, *(1,) * 32), np.int64)
+    constants = {"starts": starts, "ends": np.array([1, 2])}
+    with pytest.raises(ModelFileError, match="'starts' has 33 dimensions"):
+        import_onnx(model(nodes, ("N", 6), constants).SerializeToString())

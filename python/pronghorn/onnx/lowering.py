@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn.onnx.advice import FLOAT_MODEL
+from pronghorn.onnx.reading import MOST_DIMENSIONS
 from pronghorn.onnx.registry import OPERATORS
 from pronghorn.onnx.site import Shape, Site
 from pronghorn.onnx.window import Window
@@ -151,7 +152,10 @@ class Lowering:
         if name not in self.constants:
             problem = f"its input {position} ({name}) is computed from the model's input, not a constant"
             site.fail(problem, "only the first input may depend on the data; make the other a constant")
-        return self.constants[name]
+        array = self.constants[name]
+        if array.ndim > MOST_DIMENSIONS:
+            site.fail(f"its input {position} ({name}) has {array.ndim} dimensions", f"use at most {MOST_DIMENSIONS}")
+        return array
 
     def weights(self, site: Site, position: int) -> Floats | None:
         """A constant input as float32, finite; None where absent."""

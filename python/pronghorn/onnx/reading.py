@@ -19,6 +19,8 @@ from pronghorn.errors import InputError, ModelFileError, UnsupportedModelError
 
 Source = str | os.PathLike[str] | bytes | ModelProto
 T = TypeVar("T")
+MOST_DIMENSIONS = 32
+"""Of a tensor: beyond them numpy does not read its numbers one by one."""
 
 OLDEST_OPSET = 7
 
@@ -53,6 +55,9 @@ def initializers(tensors: Iterable[TensorProto]) -> dict[str, npt.NDArray[Any]]:
         except Exception as error:
             problem = f"tensor {tensor.name!r} cannot be read: {first_line(error)}"
             raise ModelFileError(f"the model is damaged: {problem}") from error
+        if arrays[tensor.name].ndim > MOST_DIMENSIONS:
+            problem = f"tensor {tensor.name!r} has {arrays[tensor.name].ndim} dimensions, of at most {MOST_DIMENSIONS}"
+            raise ModelFileError(f"the model is damaged: {problem}")
     return arrays
 
 
