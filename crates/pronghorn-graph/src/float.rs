@@ -150,6 +150,37 @@ pub fn profile(graph: &Graph, samples: &[f32], batch: usize) -> Result<Profile, 
     })
 }
 
+/// The largest magnitude of each channel (first dimension) of every value over `batch` images.
+///
+/// # Errors
+/// When `inputs` does not hold `batch` images.
+pub fn peaks(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Vec<Vec<f32>>, FloatError> {
+    check_inputs(graph, inputs, batch)?;
+    let run = Run::new(graph);
+    let of_image = |mut peaks: Vec<Vec<f32>>, image: &[f32]| {
+        run.image(image, |index, value| {
+            let (_, length) = shape::channels(&graph.nodes[index].shape);
+            let channels = peaks[index].iter_mut().zip(value.chunks(length));
+            channels.for_each(|(peak, values)| {
+                *peak = values.iter().fold(*peak, |most, x| most.max(x.abs()));
+            });
+        });
+        peaks
+    };
+    let none = || {
+        let channels = graph.nodes.iter().map(|node| shape::channels(&node.shape));
+        let peaks = channels.map(|(channels, _)| vec![0f32; channels]);
+        peaks.collect::<Vec<_>>()
+    };
+    let larger = |mut one: Vec<Vec<f32>>, other: Vec<Vec<f32>>| {
+        let pairs = one.iter_mut().flatten().zip(other.into_iter().flatten());
+        pairs.for_each(|(most, peak)| *most = most.max(peak));
+        one
+    };
+    let images = inputs.par_chunks(graph.input_len());
+    Ok(images.fold(none, of_image).reduce(none, larger))
+}
+
 /// What a fixed-point network is compared with: the float network on some images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reference {

@@ -7,6 +7,7 @@
 //! runs on ciphertexts alone, [`polynomial::lower`] and [`polynomial::PolyGraph::evaluate`].
 
 mod convolution;
+pub mod equalise;
 pub mod features;
 pub mod fixed;
 pub mod float;

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Net, Random, difference, random_network, size};
-use pronghorn_graph::{float, function::Function, geometry::Window, graph::Op, passes};
+use pronghorn_graph::{
+    equalise::equalise, float, function::Function, geometry::Window, graph::Op, passes,
+};
 use proptest::prelude::*;
 
 /// Operators left after the passes, which must compute the same.
@@ -297,4 +299,51 @@ fn transpositions_that_others_read_stay() {
     assert_eq!(left(&net).len(), 3);
     transpose(&mut net, twice, &[1, 2, 0]);
     assert_eq!(left(&net), ["Input"]);
+}
+
+/// Multiplies rows of a network's weights by powers of two, so that channels differ.
+fn unevened(mut net: Net, seed: u64) -> Net {
+    let mut random = Random::new(seed);
+    for tensor in net.graph.tensors.values_mut() {
+        let rows = tensor.shape.first().copied().unwrap_or(1).max(1);
+        let length = (tensor.data.len() / rows).max(1);
+        for row in tensor.data.chunks_mut(length) {
+            let factor = f32::exp2(-(random.below(8) as f32));
+            row.iter_mut().for_each(|x| *x *= factor);
+        }
+    }
+    net
+}
+
+proptest! {
+    /// Channels with other scales compute the same, bit for bit.
+    #[test]
+    fn equal_channels_change_nothing(seed in 0u64..10_000, steps in 2usize..14) {
+        let graph = passes::run(&unevened(random_network(seed, steps), seed).graph);
+        let inputs = Random::new(seed).reals(4 * graph.input_len(), -1.0, 2.0);
+        let peaks = float::peaks(&graph, &inputs, 4).unwrap();
+        let Some(equal) = equalise(&graph, &peaks) else { return Ok(()) };
+        equal.validate().unwrap();
+        let [wanted, found] = [&graph, &equal].map(|graph| {
+            float::evaluate(graph, &inputs, 4).unwrap()
+        });
+        prop_assert_eq!(wanted, found);
+        // Small channels have come nearer to the largest, and none has passed it.
+        let after = float::peaks(&equal, &inputs, 4).unwrap();
+        for (before, after) in peaks.iter().zip(&after) {
+            let largest = |peaks: &[f32]| peaks.iter().copied().fold(0.0, f32::max);
+            prop_assert_eq!(largest(before), largest(after));
+            prop_assert!(before.iter().zip(after).all(|(before, after)| before <= after));
+        }
+    }
+}
+
+#[test]
+fn networks_of_uneven_channels_are_equalised() {
+    let is_changed = |seed: &u64| {
+        let graph = passes::run(&unevened(random_network(*seed, 12), *seed).graph);
+        let inputs = Random::new(*seed).reals(4 * graph.input_len(), -1.0, 2.0);
+        equalise(&graph, &float::peaks(&graph, &inputs, 4).unwrap()).is_some()
+    };
+    assert!((0..40).filter(is_changed).count() >= 10);
 }

@@ -28,6 +28,8 @@ pub(super) struct Method {
     pub circuits: bool,
     /// Whether the bits of answers are what costs most.
     pub narrow: bool,
+    /// Whether channels get ranges alike before bits are chosen.
+    pub equalised: bool,
     /// Whether a party can compare values: both on shares, or the client by itself.
     pub comparisons: bool,
     /// Whether a class is computed before the opening.

@@ -25,7 +25,7 @@ pub mod schedule;
 mod shares;
 mod tolerance;
 
-use pronghorn_graph::{float, graph::Graph, passes};
+use pronghorn_graph::{equalise::equalise, float, graph::Graph, passes};
 
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
@@ -60,6 +60,10 @@ const LEAST_FIDELITY: usize = 6;
 /// [`LEAST_SAMPLES`].
 const PROFILE_WORK: u64 = 20_000_000_000;
 const LEAST_SAMPLES: usize = 32;
+
+/// The same for the ranges of channels, which may be off by a factor of two.
+const PEAKS_WORK: u64 = 4_000_000_000;
+const LEAST_PEAKS: usize = 8;
 
 /// Bytes of one image alone up to which the batch engine is the default under `client-aided`.
 const MOST_ALONE: u64 = 256 << 20;
@@ -127,7 +131,19 @@ fn planned(
     let elements = graph.input_len();
     let (method, work) = (methods.first, multiply_adds(graph).max(1));
     let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
+    let image = |index: &usize| &samples[index * elements..][..elements];
+    let gathered =
+        |chosen: &[usize]| -> Vec<f32> { chosen.iter().flat_map(image).copied().collect() };
     let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
+    let equalised = match method.equalised && options.samples.is_some() {
+        true => {
+            let count = images.min(affordable(PEAKS_WORK).max(LEAST_PEAKS));
+            let [chosen, _] = samples::split(images, count);
+            equalise(graph, &float::peaks(graph, &gathered(&chosen), count)?)
+        }
+        false => None,
+    };
+    let graph = equalised.as_ref().unwrap_or(graph);
     let mut profile = float::profile(graph, &samples[..images * elements], images)?;
     let input = &mut profile.values[0];
     (input.min, input.max) = (input.min * headroom, input.max * headroom);
@@ -136,10 +152,7 @@ fn planned(
     }
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
     let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
-    let [tested, corrected] = [tested, corrected].map(|chosen| {
-        let image = |index: &usize| &samples[index * elements..][..elements];
-        chosen.iter().flat_map(image).copied().collect::<Vec<f32>>()
-    });
+    let [tested, corrected] = [tested, corrected].map(|chosen| gathered(&chosen));
     let tests = tested.len() / elements;
     let reference = float::reference(graph, &tested, tests)?;
     let means = float::reference(graph, &corrected, corrected.len() / elements)?.means;
@@ -172,6 +185,7 @@ const CLEAR: Method = Method {
     fidelity_work: FIDELITY_WORK,
     circuits: false,
     narrow: false,
+    equalised: true,
     comparisons: true,
     class: false,
     build: fixed_point::build,
@@ -203,6 +217,7 @@ const TWO_PARTY: Method = Method {
 const ENCRYPTED: Method = Method {
     // Judged once for each size of weights that is tried, in double precision.
     fidelity_work: FIDELITY_WORK / 10,
+    equalised: false,
     comparisons: false,
     build: encrypted::build,
     ..CLEAR
