@@ -12,10 +12,10 @@ use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
 use pronghorn_plan::{CheckedPlan, TrustLevel};
 use pronghorn_session::{
     self as session, ConnectOptions, Entry, LabelError, Limits, ModelId, ModelRef, Offer, Phase,
-    SessionError, Value,
+    SessionError, TicketSource, Value,
     limits::table::{Caps, LIMITS, Limit},
     proxy::Network,
-    ticket::{Signer, TicketSource, Tickets},
+    ticket::{Signer, Tickets},
 };
 use pyo3::{
     prelude::*,

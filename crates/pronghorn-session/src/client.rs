@@ -5,10 +5,12 @@ mod handshake;
 mod listing;
 mod prediction;
 mod rest;
+mod tickets;
 
 pub(crate) use handshake::{link, prove, secured};
 pub use listing::list_models;
 pub use prediction::{ImagesDone, Prediction, Stats};
+pub use tickets::TicketSource;
 
 use std::{
     iter,
@@ -39,7 +41,6 @@ use crate::{
     model::{ModelId, ModelRef},
     refill::Refill,
     store::{Name, Owner, Store, StoreError, kept::KeptFile},
-    ticket::TicketSource,
 };
 
 /// What a client asks for.

@@ -116,7 +116,9 @@ pub use channel::{
     ChannelError, ClientChannel, ClientTls, KeyRequest, ServerChannel, ServerTls, Token, Trusted,
     check_files, fingerprint, make_keys,
 };
-pub use client::{Client, ConnectOptions, ImagesDone, Prediction, Stats, list_models};
+pub use client::{
+    Client, ConnectOptions, ImagesDone, Prediction, Stats, TicketSource, list_models,
+};
 pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;
 pub use in_process::{InProcess, in_process, in_process_watched};

@@ -6,8 +6,7 @@
 
 use std::{
     collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex},
+    sync::Mutex,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -19,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::{error::SessionError, lock::lock};
+use crate::lock::lock;
 
 /// Most bytes of a ticket.
 pub const MAX_TICKET: usize = 1024;
@@ -35,34 +34,6 @@ const SIGNATURE: usize = 64;
 
 /// What is signed begins with this.
 const CONTEXT: &[u8] = b"pronghorn 2026 ticket";
-
-/// Where a client has its tickets from: each connection needs one of its own.
-#[derive(Clone)]
-pub struct TicketSource(Arc<dyn Fn() -> Result<Vec<u8>, SessionError> + Send + Sync>);
-
-impl TicketSource {
-    /// Asks for one at each connection.
-    pub fn new(ask: impl Fn() -> Result<Vec<u8>, SessionError> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ask))
-    }
-
-    pub(crate) fn ticket(&self) -> Result<Vec<u8>, SessionError> {
-        (self.0)()
-    }
-}
-
-/// One ticket, which serves for one connection.
-impl From<Vec<u8>> for TicketSource {
-    fn from(ticket: Vec<u8>) -> Self {
-        Self::new(move || Ok(ticket.clone()))
-    }
-}
-
-impl fmt::Debug for TicketSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TicketSource")
-    }
-}
 
 /// What a ticket says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use std::{
 use pronghorn_engine::{ClientModel, ClientPrepared, Connection};
 use pronghorn_plan::{CheckedPlan, Plan, TrustLevel, cost, plan::MAX_BYTES, trust};
 
-use super::{Client, ConnectOptions, part, unless_cancelled};
+use super::{Client, ConnectOptions, TicketSource, part, unless_cancelled};
 use crate::{
     channel::{Binding, PROOF_BYTES, Secured, bound_plan},
     error::{SessionError, foreign_peer},
@@ -19,7 +19,6 @@ use crate::{
     link::Link,
     message::{ClientHello, Hello, ServerHello},
     store::{Bounds, Store, file::Party, kept::KeptFile},
-    ticket::TicketSource,
     transport::{Ends, Timeouts, Transport},
 };
 
