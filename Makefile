@@ -71,7 +71,7 @@ symbols: setup
 	$(PYO3) cargo rustc --release --quiet --package pronghorn-bench-python --crate-type cdylib
 	cp target/release/lib_core.so benchmarks/python/pronghorn_bench/_core.abi3.so
 
-# Needs the nightly toolchain and cargo-fuzz; a minute a target.
+# Needs the nightly toolchain and cargo-fuzz; a minute a target, or FUZZ_SECONDS.
 FUZZ_SECONDS ?= 60
 fuzz: setup
 	for target in $$(cargo +nightly fuzz list); do cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -len_control=0 -max_len=400 || exit 1; done
