@@ -64,7 +64,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         results: 1 << 20,
     };
     let seed = |number| Seed::from_bytes([number; 32]);
-    let terms = Terms::<u32>::choose(&graph(), aim).expect("a shallow network");
+    let terms = Terms::<u32>::choose(&graph(), aim, [3; 32]).expect("a shallow network");
     let mut owner = Owner::new(&terms, &seed(1)).expect("one reference");
     let published = owner.publish(&graph()).expect("its network");
     let mut service = Service::new(&published).expect("published");

@@ -18,7 +18,7 @@
 pub(crate) mod automorphism;
 mod ciphertext;
 pub(crate) mod digits;
-mod embedding;
+pub(crate) mod embedding;
 mod encryptor;
 mod error;
 pub(crate) mod keys;

@@ -127,7 +127,7 @@ impl<W: Word> Walk<'_, W> {
 
     /// Of an encryption.
     fn fresh(&self) -> Noise {
-        self.common().fresh_noise() + Noise::of_encoding(self.setting.ring().n())
+        self.common().fresh_noise() + Noise::of_exact_encoding(self.setting.ring().n())
     }
 
     /// Keys that a value is under.

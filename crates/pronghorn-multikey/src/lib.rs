@@ -24,9 +24,11 @@
 //! ciphertexts hold nothing but the result: programs whose last values would hold partial sums are
 //! refused.
 //!
-//! Messages have the precision of a double. So slots that should be zero hold `2^-50` of the
-//! largest one, and the result differs from that of exact weights by about as much, a function of
-//! weights and input that the decryption's flood hides only as far as it is larger.
+//! Weights and inputs are doubles. They are encoded exactly but for the rounding to integers
+//! ([`exact_message`](pronghorn_he::ckks::Parameters::exact_message)), which the bound on the noise covers. So slots that
+//! should be zero are, and the result is that of a network whose weights differ from the owner's by
+//! a few units in the last place of a double, once and for all images: factors between scales are
+//! part of the weights. The decryption's floods hide all else.
 
 mod bound;
 mod error;

@@ -58,7 +58,7 @@ impl Program {
             let level = self.steps[index].level;
             let mut encrypt = |values: Values, level: usize, scale: f64| {
                 let limbs = setting.limbs(level);
-                let message = setting.ring().message(&values, &[], scale, limbs)?;
+                let message = setting.ring().exact_message(&values, scale, limbs)?;
                 Ok::<_, NetworkError>(encryptor.encrypt(&message)?)
             };
             let Some((weights, addends)) = self.weights(index, op) else {
@@ -153,7 +153,7 @@ impl Program {
         let encrypt = |spots: &Vec<Spot>| {
             let slots = Zeroizing::new(fill(self.slots, input.period, spots, |i| values[i]));
             let (scale, limbs) = (setting.scale(level), setting.limbs(level));
-            let message = setting.ring().message(&slots, &[], scale, limbs)?;
+            let message = setting.ring().exact_message(&slots, scale, limbs)?;
             Ok(encryptor.encrypt(&message)?)
         };
         input.spots.iter().map(encrypt).collect()

@@ -72,7 +72,7 @@ fn terms(results: u64) -> Terms<u32> {
         error: 2f64.powi(-8),
         results,
     };
-    Terms::choose(&graph(), aim).expect("a shallow network")
+    Terms::choose(&graph(), aim, [3; 32]).expect("a shallow network")
 }
 
 impl Scene {
@@ -526,4 +526,55 @@ fn results_of_a_key_are_counted() {
         scene.answer(&second),
         Err(RoleError::MultiKey(MultiKeyError::Budget { results: 1 }))
     ));
+}
+
+/// A cloud that shows a client another range, error or architecture than the owner's has no key of
+/// the owner's name under it: neither the owner's own nor one of its making.
+#[test]
+fn a_false_description_has_another_name() {
+    let scene = Scene::new(4);
+    let offer = scene.service.offer().expect("the owner's key");
+    let offered = |bytes: &[u8]| Client::<u32>::new(bytes, scene.owner.party(), &seed(2)).err();
+    assert!(offered(&offer).is_none());
+    let (description, key): (Vec<u8>, Vec<u8>) = postcard::from_bytes(&offer).expect("an offer");
+    let changes: [fn(&mut Description); 5] = [
+        |x| x.results += 1,
+        |x| x.nonce[0] ^= 1,
+        |x| x.chain.scale_log -= 1,
+        |x| x.face.finish.push(Finish::ArgMax),
+        |x| {
+            if let Op::Input { reach } = &mut x.network.nodes[0].op {
+                *reach *= 0.5;
+            }
+        },
+    ];
+    for change in changes {
+        let mut other: Description = postcard::from_bytes(&description).expect("a description");
+        change(&mut other);
+        let bytes = postcard::to_stdvec(&other).expect("a vector takes it");
+        let false_offer = postcard::to_stdvec(&(&bytes, &key)).expect("a vector takes it");
+        let error = offered(&false_offer).expect("refused");
+        assert!(
+            matches!(error, RoleError::MultiKey(MultiKeyError::Common)),
+            "{error}"
+        );
+        // The cloud's own key under what it shows.
+        let terms = Terms::<u32>::new(other).expect("parameters");
+        let secret = SecretKey::generate(terms.setting.common(), &seed(9));
+        let mut own = Vec::new();
+        secret.encryption().encode(&mut own);
+        let false_offer = postcard::to_stdvec(&(&bytes, &own)).expect("a vector takes it");
+        let error = offered(&false_offer).expect("refused");
+        assert!(matches!(error, RoleError::OtherOwner { .. }), "{error}");
+    }
+    // Two models of one architecture have two references.
+    let aim = Aim {
+        error: 2f64.powi(-8),
+        results: 4,
+    };
+    let other = Terms::<u32>::choose(&graph(), aim, [4; 32]).expect("a shallow network");
+    assert_ne!(
+        other.setting.common().id(),
+        scene.terms.setting.common().id()
+    );
 }

@@ -58,7 +58,7 @@ fn messages_are_those_of_the_golden_file() {
             // A `String` takes every write.
             let _ = writeln!(tape, "{sender} {what} {} {}", bytes.len(), &hash[..16]);
         };
-        let terms = Terms::<u32>::choose(&graph(), aim).expect("a shallow network");
+        let terms = Terms::<u32>::choose(&graph(), aim, [3; 32]).expect("a shallow network");
         let mut owner = Owner::new(&terms, &seed(1)).expect("one reference");
         let published = owner.publish(&graph()).expect("its network");
         add("owner", "publication", &published);

@@ -447,7 +447,7 @@ fn a_cloud_refuses_what_does_not_fit() {
         error: 2f64.powi(-8),
         results: 1 << 30,
     };
-    let strange = Terms::<u32>::choose(&graph(1), aim).expect("a shallow network");
+    let strange = Terms::<u32>::choose(&graph(1), aim, [3; 32]).expect("a shallow network");
     let key = SecretKey::generate(strange.setting.common(), &Seed::from_bytes([3; 32]));
     let mut introduction = Vec::new();
     key.encryption().encode(&mut introduction);

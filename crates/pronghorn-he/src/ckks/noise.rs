@@ -28,7 +28,7 @@ pub use crate::rns::secret_bound;
 use crate::{
     flood,
     noise::{ERROR_VARIANCE, FAILURE_BITS, TERNARY_VARIANCE},
-    rns::Parameters,
+    rns::{Parameters, embedding::exact},
 };
 
 /// Variance of a rounding to the nearest integer.
@@ -62,6 +62,12 @@ impl Noise {
     /// business.
     pub fn of_encoding(n: usize) -> Self {
         Self::flat(n, ROUNDING_VARIANCE)
+    }
+
+    /// Of an [exact message](Parameters::exact_message): each coefficient as far from the exact one
+    /// as it can be, whatever the values are.
+    pub fn of_exact_encoding(n: usize) -> Self {
+        Self::flat(n, exact::ERROR * exact::ERROR)
     }
 
     /// Of an encryption with the secret key: `e`.

@@ -1,9 +1,10 @@
 //! The canonical embedding in double precision: real polynomials of degree `N` against `N/2`
 //! complex slots.
 
+pub(crate) mod exact;
 mod simd;
 
-use std::f64::consts::PI;
+use std::{f64::consts::PI, sync::OnceLock};
 
 use pronghorn_ring::SimdLevel;
 
@@ -26,6 +27,8 @@ pub(crate) struct Embedding {
     tails: Tail,
     /// Place of slot `j` in the order of the tree's leaves.
     places: Vec<u32>,
+    /// The roots in fixed point, made where they are needed.
+    exact: OnceLock<exact::Roots>,
 }
 
 /// Real and imaginary parts.
@@ -51,13 +54,7 @@ impl Embedding {
     /// Tables for polynomials of `n` coefficients, a power of two and at least 8.
     pub fn new(n: usize) -> Self {
         let slots = n / 2;
-        // The angle of a node in units of pi / N; at a leaf it is the exponent of its root.
-        let mut angles = vec![0u32; 2 * slots];
-        angles[1] = slots as u32;
-        for node in 1..slots {
-            angles[2 * node] = angles[node] / 2;
-            angles[2 * node + 1] = angles[node] / 2 + n as u32;
-        }
+        let angles = angles(slots);
         let roots = |nodes: &mut dyn Iterator<Item = usize>| {
             let angles = nodes.map(|node| f64::from(angles[node]) / 2.0 * PI / n as f64);
             let (im, re) = angles.map(f64::sin_cos).unzip();
@@ -86,7 +83,17 @@ impl Embedding {
                 fourth: tail(4, 2),
             },
             places,
+            exact: OnceLock::new(),
         }
+    }
+
+    /// The roots of [`exact`].
+    fn exact_roots(&self) -> &exact::Roots {
+        self.exact.get_or_init(|| {
+            let slots = self.slots();
+            let halves = angles(slots).into_iter().take(slots);
+            exact::Roots::new(2 * slots, halves.map(|angle| angle as usize / 2))
+        })
     }
 
     /// The number of slots.
@@ -136,6 +143,17 @@ impl Embedding {
         );
         coefficients.split_at_mut(self.slots())
     }
+}
+
+/// The angle of each node of the tree in units of pi / N; at a leaf it is the exponent of its root.
+fn angles(slots: usize) -> Vec<u32> {
+    let mut angles = vec![0; 2 * slots];
+    angles[1] = slots as u32;
+    for node in 1..slots {
+        angles[2 * node] = angles[node] / 2;
+        angles[2 * node + 1] = angles[node] / 2 + 2 * slots as u32;
+    }
+    angles
 }
 
 #[cfg(test)]

@@ -39,6 +39,10 @@
 //! names must come by a way that the cloud does not control. Without that the cloud could be its
 //! own client.
 //!
+//! The common reference string is a hash of the whole [`Description`], and names are hashes of keys
+//! under it. So an owner's name stands for one architecture, its bounds, primes, range and error: a
+//! cloud that changes any of them has no key of that name to show.
+//!
 //! # What colluding parties learn
 //!
 //! * **Cloud alone**: nothing but shapes, and that there was a request.
@@ -94,6 +98,8 @@ pub struct Description {
     pub chain: Chain,
     /// Results of a key.
     pub results: u64,
+    /// Random bytes of the model owner's, so that no two models have one common reference string.
+    pub nonce: [u8; 32],
 }
 
 /// The shapes of inputs and results, and the client's operations on the result.
@@ -156,8 +162,8 @@ pub struct Terms<W: Word> {
     pub description: Arc<Description>,
     /// The program.
     pub program: Arc<Program>,
-    /// Primes, levels and scales. The common reference string is a hash of the primes, so nobody
-    /// chose it.
+    /// Primes, levels and scales. The common reference string is a hash of the whole description. So
+    /// nobody chose it, and names of parties, which follow from it, stand for one description.
     pub setting: Setting<W>,
     /// The rule of decryption.
     pub rule: Rule<W>,
@@ -225,11 +231,12 @@ pub enum RoleError {
 }
 
 impl<W: Word> Terms<W> {
-    /// Of a network, with primes for an error and a number of results.
+    /// Of a network, with primes for an error and a number of results, and random bytes that no other
+    /// model has.
     ///
     /// # Errors
-    /// When there are none.
-    pub fn choose(graph: &PolyGraph, aim: Aim) -> Result<Self, NetworkError> {
+    /// When there are no such primes.
+    pub fn choose(graph: &PolyGraph, aim: Aim, nonce: [u8; 32]) -> Result<Self, NetworkError> {
         let network = Network::of(graph);
         // The primes do not depend on the seed.
         let setting = aim.choose::<W>(&network, [0; 32])?.setting;
@@ -238,6 +245,7 @@ impl<W: Word> Terms<W> {
             face: Face::of(graph),
             chain: setting.chain().clone(),
             results: aim.results,
+            nonce,
         })
     }
 
@@ -255,7 +263,7 @@ impl<W: Word> Terms<W> {
             ..
         } = &description;
         let program = Program::new(network.clone(), chain.degree / 2)?;
-        let setting = Setting::new(chain.clone(), reference(chain))?;
+        let setting = Setting::new(chain.clone(), reference(&description))?;
         let rule = setting.rule(&program, *results)?;
         Ok(Self {
             description: Arc::new(description),
@@ -372,10 +380,10 @@ impl Description {
     }
 }
 
-/// The common reference string: a hash of the primes' sizes.
-fn reference(chain: &Chain) -> [u8; 32] {
+/// The seed of the common reference string: a hash of the description.
+fn reference(description: &Description) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 multi-key common reference");
-    hasher.update(&messages::encode(chain));
+    hasher.update(&messages::encode(description));
     *hasher.finalize().as_bytes()
 }
 

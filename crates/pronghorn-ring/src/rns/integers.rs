@@ -74,6 +74,35 @@ impl<W: Word> Integers<W> {
         Self::of_digits(basis, digits, n)
     }
 
+    /// Integers of 192 bits, in two's complement, least significant word first. The number of planes
+    /// shows how many digits the largest takes.
+    pub fn from_wide(basis: &RnsBasis<W>, values: &[[u64; 3]]) -> Self {
+        let (bits, n) = (digit_bits(basis), values.len());
+        // Bits of all absolute values, or one less.
+        let used = values.iter().fold([0; 3], |used, value| {
+            let sign = 0u64.wrapping_sub(value[2] >> 63);
+            std::array::from_fn(|i| used[i] | value[i] ^ sign)
+        });
+        let used = (0..3).rev().find(|&i| used[i] != 0);
+        let width = used.map_or(0, |i| 64 * i as u32 + 64);
+        let planes = width / bits + 1;
+        let mut digits = vec![W::default(); planes as usize * n];
+        for (i, value) in values.iter().enumerate() {
+            for plane in 0..planes {
+                let digit = bits_of(value, plane * bits);
+                // The last plane takes what is left, sign and all; the others are not negative.
+                let mask = if plane + 1 == planes {
+                    u64::MAX
+                } else {
+                    (1 << bits) - 1
+                };
+                let word = digit & mask & (u64::MAX >> (64 - W::BITS));
+                digits[plane as usize * n + i] = W::from_u64(word);
+            }
+        }
+        Self::of_digits(basis, digits, n)
+    }
+
     /// `n` integers, each the sum of four independent ones that are uniform in
     /// `-2^(k - 2) .. 2^(k - 2)`, with `k = log_reach` (at least 2): almost normal with variance
     /// `2^2k / 12`, and within `-2^k .. 2^k`. One uniform after the other, reads
@@ -146,6 +175,15 @@ impl<W: Word> Integers<W> {
     }
 }
 
+/// 64 bits of a number in two's complement, from one on.
+fn bits_of(value: &[u64; 3], from: u32) -> u64 {
+    let sign = 0u64.wrapping_sub(value[2] >> 63);
+    let word = |i: usize| value.get(i).copied().unwrap_or(sign);
+    let (at, shift) = ((from / 64) as usize, from % 64);
+    let all = u128::from(word(at + 1)) << 64 | u128::from(word(at));
+    (all >> shift) as u64
+}
+
 fn wipe<T: Copy + Default>(values: &mut [T]) {
     values.fill(T::default());
     optimization_barrier(values);
@@ -196,6 +234,12 @@ mod tests {
             let (narrow, wide) = bases();
             check(&narrow, &Integers::from_i128(&narrow, &values), &values);
             check(&wide, &Integers::from_i128(&wide, &values), &values);
+            let words: Vec<[u64; 3]> = values
+                .iter()
+                .map(|&x| [x as u64, (x >> 64) as u64, (x >> 127) as u64])
+                .collect();
+            check(&narrow, &Integers::from_wide(&narrow, &words), &values);
+            check(&wide, &Integers::from_wide(&wide, &words), &values);
             let halves: Vec<f64> = values.iter().map(|&value| (value / 2) as f64).collect();
             let exact: Vec<i128> = halves.iter().map(|&value| value as i128).collect();
             check(&narrow, &Integers::from_f64(&narrow, &halves, 127.0).unwrap(), &exact);

@@ -1,6 +1,7 @@
 //! The cloud: listens, and a thread for each connection.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::Write,
     net::{SocketAddr, TcpListener, TcpStream},
@@ -44,6 +45,8 @@ const PUBLICATION: &str = "publication";
 const PUBLISHER: &str = "publisher";
 /// Public keys of a client, before its name.
 const KEYS: &str = "client-";
+/// The name in the certificate or token of the client of a name, before that name.
+const IDENTITY: &str = "name-";
 /// Bytes of a publication's name.
 const NAME: usize = 16;
 
@@ -113,8 +116,13 @@ pub struct CloudServer {
     publishing: Mutex<()>,
     /// One expansion of keys or models at a time.
     expansion: Mutex<()>,
-    /// Clients whose keys are in memory, those that asked last at the end.
+    /// Clients whose keys are in memory, those that asked last at the end. Taken after `service`
+    /// where both are.
     recent: Mutex<Vec<Party>>,
+    /// Clients whose keys are on their way.
+    joining: Mutex<BTreeSet<Party>>,
+    /// One look at, and change of, who has which name.
+    naming: Mutex<()>,
     pub(super) attended: Attended,
     pub(super) turns: Pool,
     connections: Pool,
@@ -157,6 +165,8 @@ impl CloudServer {
             publishing: Mutex::new(()),
             expansion: Mutex::new(()),
             recent: Mutex::default(),
+            joining: Mutex::default(),
+            naming: Mutex::new(()),
             attended: Attended::default(),
             turns: Pool::new(options.limits.evaluations),
             connections: Pool::new(options.limits.connections),
@@ -259,10 +269,12 @@ impl CloudServer {
             };
             let hello = peer.hello(self.options.limits.hello, may_prove, admit)?;
             match hello.role {
-                Role::Client => self.client(peer, Party(hello.owner), id),
+                Role::Client => self.client(peer, Party(hello.owner), identity.as_deref(), id),
                 Role::Owner(name) => {
-                    self.check_publisher(identity.as_deref())?;
                     let owner = Party(hello.owner);
+                    if !self.is_published(owner, &name) {
+                        self.check_publisher(identity.as_deref())?;
+                    }
                     self.owner(&mut line, (owner, identity), name, id)
                 }
             }
@@ -341,38 +353,75 @@ impl CloudServer {
         self.service.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether an owner's publication of this name is here. The name is random, and the owner, its
+    /// delegate and the cloud alone have it: so who knows it may attend.
+    fn is_published(&self, owner: Party, name: &[u8; NAME]) -> bool {
+        let published = self.published();
+        let published = published.as_ref();
+        published.is_some_and(|x| {
+            let differs = x.name.iter().zip(name).fold(0, |all, (x, y)| all | x ^ y);
+            x.service.owner() == owner && differs == 0
+        })
+    }
+
     /// Refuses the owner's place to others than who published first, by the name in a certificate
     /// or token. Anybody could know the owner's key and claim its name. Where nobody has such a name
     /// nothing tells them apart.
-    fn check_publisher(&self, identity: Option<&str>) -> Result<(), CloudError> {
-        let first = self.directory.read(PUBLISHER)?;
-        match first {
+    pub(super) fn check_publisher(&self, identity: Option<&str>) -> Result<(), CloudError> {
+        self.check_name(PUBLISHER, identity, |first| {
+            format!(
+                "the model here is {first}'s: publish with that certificate or token, or to another cloud"
+            )
+        })
+    }
+
+    /// Binds a client's name to the name in its certificate or token when it comes first, and
+    /// refuses others from then on: a client's introduction is no secret.
+    pub(super) fn bind_client(
+        &self,
+        client: Party,
+        identity: Option<&str>,
+    ) -> Result<(), CloudError> {
+        let _one = lock(&self.naming);
+        let file = format!("{IDENTITY}{}", hex(&client.0));
+        self.check_name(&file, identity, |first| {
+            format!("client {client} is {first}: come with that certificate or token")
+        })?;
+        self.bind_name(&file, identity)
+    }
+
+    /// Refuses others than whose name is in a file.
+    fn check_name(
+        &self,
+        file: &str,
+        identity: Option<&str>,
+        text: impl FnOnce(&str) -> String,
+    ) -> Result<(), CloudError> {
+        match self.directory.read(file)? {
             Some(first) if identity.map(str::as_bytes) != Some(first.as_slice()) => {
-                let first = String::from_utf8_lossy(&first);
+                let text = text(&String::from_utf8_lossy(&first));
                 let refusal = Refusal::OtherOwner;
-                let text = format!(
-                    "the model here is {first}'s: publish with that certificate or token, or to another cloud"
-                );
                 Err(CloudError::Refused { refusal, text })
             }
             _ => Ok(()),
         }
     }
 
-    /// Binds the owner's place to who publishes first.
-    pub(super) fn bind_publisher(&self, identity: Option<&str>) -> Result<(), CloudError> {
+    /// Keeps a name, where there is one.
+    fn bind_name(&self, file: &str, identity: Option<&str>) -> Result<(), CloudError> {
         let Some(identity) = identity else {
             return Ok(());
         };
-        let kept = self.directory.replace(PUBLISHER, identity.as_bytes());
-        kept.map_err(CloudError::file(&self.directory.file(PUBLISHER)))
+        let kept = self.directory.replace(file, identity.as_bytes());
+        kept.map_err(CloudError::file(&self.directory.file(file)))
     }
 
-    /// Takes a publication from its owner, in place of an earlier one of that owner.
+    /// Takes a publication from its owner, in place of an earlier one of that owner, and binds the
+    /// owner's place to who brought it.
     pub(super) fn publish(
         &self,
         peer: &mut Peer,
-        owner: Party,
+        (owner, identity): (Party, Option<&str>),
         name: [u8; NAME],
     ) -> Result<(), CloudError> {
         let limits = &self.options.limits;
@@ -382,6 +431,8 @@ impl CloudServer {
             let refusal = Refusal::Busy;
             return Err(CloudError::Refused { refusal, text });
         };
+        // Another may have published since this connection began.
+        self.check_publisher(identity)?;
         let failed = CloudError::file(&self.directory.file(PUBLICATION));
         let mut file = self.directory.part(PUBLICATION).map_err(&failed)?;
         file.write_all(&name).map_err(&failed)?;
@@ -401,7 +452,7 @@ impl CloudServer {
         let description = &published.service.terms().description;
         let serve_on = |x: &Published| x.service.terms().description == *description;
         if !self.published().as_ref().is_some_and(serve_on) {
-            for name in self.kept_keys()? {
+            for name in [self.kept(KEYS)?, self.kept(IDENTITY)?].concat() {
                 let path = self.directory.file(&name);
                 self.directory
                     .remove(&name)
@@ -411,17 +462,20 @@ impl CloudServer {
         self.directory
             .complete(PUBLICATION, file)
             .map_err(&failed)?;
+        self.bind_name(PUBLISHER, identity)?;
+        // In one step: keys that are loaded meanwhile belong to the one service or the other.
+        let mut service = self.published_mut();
         lock(&self.recent).clear();
-        *self.published_mut() = Some(published);
+        *service = Some(published);
         Ok(())
     }
 
-    /// Files of clients' keys.
-    fn kept_keys(&self) -> Result<Vec<String>, CloudError> {
+    /// Files of clients whose names begin so.
+    fn kept(&self, start: &str) -> Result<Vec<String>, CloudError> {
         let listed = fs::read_dir(self.directory.path());
         let listed = listed.map_err(CloudError::file(self.directory.path()))?;
         let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        Ok(names.filter(|name| name.starts_with(KEYS)).collect())
+        Ok(names.filter(|name| name.starts_with(start)).collect())
     }
 
     /// Whether the cloud has a client's keys.
@@ -432,8 +486,9 @@ impl CloudServer {
     /// Takes a client's public keys.
     pub(super) fn take_keys(&self, peer: &mut Peer, client: Party) -> Result<(), CloudError> {
         let limits = &self.options.limits;
+        let _one = Joining::begin(&self.joining, client)?;
         let header = peer.begin(limits.idle, &[(What::Keys, self.most_keys())])?;
-        if self.kept_keys()?.len() >= limits.kept {
+        if self.kept(KEYS)?.len() >= limits.kept {
             let text = "the cloud keeps the keys of as many clients as it takes; its owner may remove some".into();
             let refusal = Refusal::Busy;
             return Err(CloudError::Refused { refusal, text });
@@ -497,12 +552,37 @@ impl CloudServer {
         let mut published = self.published_mut();
         let service = &mut published.as_mut().ok_or_else(no_model)?.service;
         let mut recent = lock(&self.recent);
+        // Another connection of this client's may have loaded them meanwhile.
+        recent.retain(|&other| other != client);
         while recent.len() >= self.options.limits.clients.max(1) {
             service.forget(recent.remove(0));
         }
         service.insert(keys)?;
         recent.push(client);
         Ok(())
+    }
+}
+
+/// A client whose keys are on their way: on one connection at a time, since they come into one file.
+struct Joining<'a> {
+    all: &'a Mutex<BTreeSet<Party>>,
+    client: Party,
+}
+
+impl<'a> Joining<'a> {
+    fn begin(all: &'a Mutex<BTreeSet<Party>>, client: Party) -> Result<Self, CloudError> {
+        if lock(all).insert(client) {
+            return Ok(Self { all, client });
+        }
+        let text = "another connection sends this client's keys: try again later".into();
+        let refusal = Refusal::Busy;
+        Err(CloudError::Refused { refusal, text })
+    }
+}
+
+impl Drop for Joining<'_> {
+    fn drop(&mut self) {
+        lock(self.all).remove(&self.client);
     }
 }
 

@@ -60,6 +60,28 @@ pub enum CloudError {
         /// The directory.
         path: String,
     },
+    /// A directory whose key went to a delegate.
+    #[error("{path} has handed its key over to {to}: attend there, or hand it back from there")]
+    HandedOver {
+        /// The directory.
+        path: String,
+        /// Where the key is.
+        to: String,
+    },
+    /// A directory without a key.
+    #[error(
+        "{path} has no key of a model owner: let the owner hand one over, `pronghorn multikey hand-over`"
+    )]
+    NoKey {
+        /// The directory.
+        path: String,
+    },
+    /// A delegate at a cloud without the model.
+    #[error(
+        "the cloud has not the model that this key was handed over with, and a delegate has no weights to publish: let \
+         the owner publish it, then hand the key over"
+    )]
+    NotPublished,
     /// Another process uses the keys.
     #[error("another process uses the keys of {path}: end it first")]
     InUse {
@@ -88,7 +110,7 @@ pub enum CloudError {
 pub enum Refusal {
     /// The cloud has no model yet.
     NoModel = 1,
-    /// The cloud has another owner's model.
+    /// The cloud has another owner's model, or the name is another's.
     OtherOwner = 2,
     /// The model owner does not decrypt for this client.
     NotAdmitted = 3,

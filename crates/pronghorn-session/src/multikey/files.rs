@@ -75,6 +75,13 @@ impl Directory {
         sync_name(&path)
     }
 
+    /// Gives a file another name.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let path = self.file(to);
+        fs::rename(self.file(from), &path)?;
+        sync_name(&path)
+    }
+
     /// Removes a file, if there is one.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match fs::remove_file(self.file(name)) {

@@ -17,6 +17,7 @@ use pronghorn_multikey::{
     Aim, Network,
     roles::{Description, Owner, RoleError, Terms},
 };
+use pronghorn_ring::random::Seed;
 
 use super::{
     error::{CloudError, Refusal},
@@ -48,6 +49,12 @@ const LEDGER: &str = "ledger";
 const PUBLISHED: &str = "published";
 /// Names of clients, one a line.
 const CLIENTS: &str = "clients";
+/// Bytes of a publication's name.
+const NAME: usize = 16;
+/// Where the key went, in a directory that has none any more.
+const HANDED_OVER: &str = "handed-over";
+/// The secret on its way to another directory.
+const LEAVING: &str = "leaving.seed";
 
 /// A model owner's keys in a directory, which one process uses at a time.
 ///
@@ -58,6 +65,7 @@ const CLIENTS: &str = "clients";
 /// | `ledger` | results that were decrypted |
 /// | `published` | name of the publication, and a hash of the network, secret as the weights |
 /// | `clients` | names of clients that results are decrypted for, one a line; read at each introduction and each result |
+/// | `handed-over` | in place of the secret: the directory that has it now |
 ///
 /// The ledger is on the disk before a partial decryption leaves. A key without its ledger is
 /// refused. Who restores an old copy of the directory undoes that: make new keys after a restore.
@@ -83,25 +91,19 @@ impl OwnerKeys {
     pub fn open(directory: &Path, graph: &PolyGraph, aim: Aim) -> Result<Self, CloudError> {
         let directory = Directory::open(directory)?;
         let lock = directory.lock()?;
-        let (terms, owner) = match directory.seed(SEED)? {
-            Some(seed) => {
-                let of = "another network";
-                let path = || directory.path().display().to_string();
-                let other = || CloudError::OtherKeys { path: path(), of };
-                let bytes = directory.read(TERMS)?.ok_or_else(other)?;
-                let description: Description = postcard::from_bytes(&bytes).map_err(|_| other())?;
-                if description.network != Network::of(graph).without_names() {
-                    return Err(other());
+        let (terms, owner) = match kept(&directory)? {
+            Some((terms, owner)) => {
+                if terms.description.network != Network::of(graph).without_names() {
+                    let of = "another network";
+                    let path = directory.path().display().to_string();
+                    return Err(CloudError::OtherKeys { path, of });
                 }
-                let terms = Terms::new(description)?;
-                let ledger = directory.read(LEDGER)?;
-                let ledger = ledger.ok_or_else(|| CloudError::NoLedger { path: path() })?;
-                let owner = Owner::resume(&terms, &seed, &ledger)?;
                 (terms, owner)
             }
             None => {
-                let terms = Terms::choose(graph, aim)?;
-                let seed = pronghorn_ring::random::Seed::from_os()?;
+                let nonce = *Seed::from_os()?.as_bytes();
+                let terms = Terms::choose(graph, aim, nonce)?;
+                let seed = Seed::from_os()?;
                 let owner = Owner::new(&terms, &seed)?;
                 let description = postcard::to_stdvec(&*terms.description);
                 let description = description.map_err(|error| malformed(error.to_string()))?;
@@ -112,8 +114,7 @@ impl OwnerKeys {
                     (SEED, seed.as_bytes()),
                 ];
                 for (name, bytes) in files {
-                    let kept = directory.replace(name, bytes);
-                    kept.map_err(CloudError::file(&directory.file(name)))?;
+                    put(&directory, name, bytes)?;
                 }
                 directory
                     .remove(PUBLISHED)
@@ -121,13 +122,82 @@ impl OwnerKeys {
                 (terms, owner)
             }
         };
-        Ok(Self {
+        Ok(Self::with(directory, lock, terms, owner))
+    }
+
+    /// The keys that an owner has [handed over](Self::hand_over), at its delegate, who has no
+    /// weights.
+    ///
+    /// # Errors
+    /// When the directory has no key, or no ledger.
+    pub fn delegate(directory: &Path) -> Result<Self, CloudError> {
+        let directory = Directory::open(directory)?;
+        let lock = directory.lock()?;
+        let path = || directory.path().display().to_string();
+        let (terms, owner) = kept(&directory)?.ok_or_else(|| CloudError::NoKey { path: path() })?;
+        Ok(Self::with(directory, lock, terms, owner))
+    }
+
+    fn with(directory: Directory, lock: File, terms: Terms<u32>, owner: Owner<u32>) -> Self {
+        Self {
             directory,
             terms,
             left: Arc::new(AtomicU64::new(owner.results_left())),
             owner,
             _lock: lock,
-        })
+        }
+    }
+
+    /// Moves a key with its ledger and its clients to another directory, for a
+    /// [delegate](Self::delegate). Afterwards one directory has the key, so each result is decrypted
+    /// once still. After a failure the same call goes on.
+    ///
+    /// # Errors
+    /// When a process uses one of the directories, the other one has a key, or the file system
+    /// refuses.
+    pub fn hand_over(from: &Path, to: &Path) -> Result<(), CloudError> {
+        let from = Directory::open(from)?;
+        let _lock = from.lock()?;
+        let to = Directory::open(to)?;
+        let _other = to.lock()?;
+        let target = to.path().display().to_string();
+        // A copy that was begun goes to one place alone.
+        let begun = from
+            .read(HANDED_OVER)?
+            .filter(|path| path != target.as_bytes());
+        if begun.is_some() {
+            return Err(handed_over(&from)?);
+        }
+        if from.read(LEAVING)?.is_none() {
+            let path = || from.path().display().to_string();
+            if from.read(SEED)?.is_none() {
+                return Err(CloudError::NoKey { path: path() });
+            }
+            if to.read(SEED)?.is_some() || to.read(LEAVING)?.is_some() {
+                let of = "another owner";
+                return Err(CloudError::OtherKeys { path: target, of });
+            }
+            put(&from, HANDED_OVER, target.as_bytes())?;
+            from.rename(SEED, LEAVING)
+                .map_err(CloudError::file(&from.file(SEED)))?;
+        }
+        for name in [TERMS, LEDGER, CLIENTS] {
+            if let Some(bytes) = from.read(name)? {
+                put(&to, name, &bytes)?;
+            }
+        }
+        // The name alone: the hash beside it tells whether weights are a guess.
+        if let Some(bytes) = from.read(PUBLISHED)? {
+            put(&to, PUBLISHED, &bytes[..NAME.min(bytes.len())])?;
+        }
+        for name in [HANDED_OVER, LEAVING] {
+            to.remove(name).map_err(CloudError::file(&to.file(name)))?;
+        }
+        if let Some(seed) = from.read(LEAVING)? {
+            put(&to, SEED, &zeroize::Zeroizing::new(seed))?;
+        }
+        from.remove(LEAVING)
+            .map_err(CloudError::file(&from.file(LEAVING)))
     }
 
     /// The owner's name, which clients must get by a way that the cloud does not control.
@@ -162,6 +232,30 @@ impl OwnerKeys {
         options: &ConnectOptions,
         log: Log<'_>,
     ) -> Result<(), CloudError> {
+        self.stay(Some(graph), address, options, log)
+    }
+
+    /// Takes part in decryptions for a model that the cloud has, until the options' `cancel` is set:
+    /// a delegate's part, which needs no weights. A connection that ends is made again.
+    ///
+    /// # Errors
+    /// When it is cancelled, or the cloud has another publication than the owner's last.
+    pub fn attend_published(
+        &mut self,
+        address: &str,
+        options: &ConnectOptions,
+        log: Log<'_>,
+    ) -> Result<(), CloudError> {
+        self.stay(None, address, options, log)
+    }
+
+    fn stay(
+        &mut self,
+        graph: Option<&PolyGraph>,
+        address: &str,
+        options: &ConnectOptions,
+        log: Log<'_>,
+    ) -> Result<(), CloudError> {
         let mut pause = PAUSES[0];
         loop {
             let started = Instant::now();
@@ -184,7 +278,7 @@ impl OwnerKeys {
     /// One connection.
     fn session(
         &mut self,
-        graph: &PolyGraph,
+        graph: Option<&PolyGraph>,
         address: &str,
         options: &ConnectOptions,
         log: Log<'_>,
@@ -200,11 +294,14 @@ impl OwnerKeys {
     fn serve(
         &mut self,
         peer: &mut Peer,
-        graph: &PolyGraph,
+        graph: Option<&PolyGraph>,
         options: &ConnectOptions,
         log: Log<'_>,
     ) -> Result<std::convert::Infallible, CloudError> {
-        let publication = self.publication(graph)?;
+        let publication = match graph {
+            Some(graph) => self.publication(graph)?,
+            None => self.published()?,
+        };
         let hello = Hello {
             role: Role::Owner(publication),
             owner: self.owner.party().0,
@@ -213,6 +310,7 @@ impl OwnerKeys {
         let wait = options.timeout;
         let wanted = Wanted::decode(&peer.take(wait, What::Wanted, Wanted::BYTES)?)?;
         if wanted.send {
+            let graph = graph.ok_or(CloudError::NotPublished)?;
             let bytes = self.owner.publish(graph)?;
             let length = bytes.len() as u64;
             let text = format!("publishing the encrypted model and public keys: {length} bytes");
@@ -300,8 +398,15 @@ impl OwnerKeys {
         names.collect()
     }
 
+    /// The name of the owner's last publication.
+    fn published(&self) -> Result<[u8; NAME], CloudError> {
+        let kept = self.directory.read(PUBLISHED)?.unwrap_or_default();
+        let name = kept.first_chunk().copied();
+        name.ok_or(CloudError::NotPublished)
+    }
+
     /// The name of the network's publication: another one for each network and key.
-    fn publication(&self, graph: &PolyGraph) -> Result<[u8; 16], CloudError> {
+    fn publication(&self, graph: &PolyGraph) -> Result<[u8; NAME], CloudError> {
         let network = postcard::to_stdvec(graph);
         let network = network.map_err(|error| malformed(error.to_string()))?;
         let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 published network");
@@ -313,14 +418,46 @@ impl OwnerKeys {
         {
             return Ok(*name);
         }
-        let random = pronghorn_ring::random::Seed::from_os()?;
-        let mut name = [0; 16];
-        name.copy_from_slice(&random.as_bytes()[..16]);
-        let kept = [&name[..], &digest].concat();
-        let kept = self.directory.replace(PUBLISHED, &kept);
-        kept.map_err(CloudError::file(&self.directory.file(PUBLISHED)))?;
+        let random = Seed::from_os()?;
+        let mut name = [0; NAME];
+        name.copy_from_slice(&random.as_bytes()[..NAME]);
+        put(&self.directory, PUBLISHED, &[&name[..], &digest].concat())?;
         Ok(name)
     }
+}
+
+/// Terms and owner of a directory; none where it has no key.
+fn kept(directory: &Directory) -> Result<Option<(Terms<u32>, Owner<u32>)>, CloudError> {
+    let Some(seed) = directory.seed(SEED)? else {
+        return match directory.read(HANDED_OVER)? {
+            Some(_) => Err(handed_over(directory)?),
+            None => Ok(None),
+        };
+    };
+    let path = || directory.path().display().to_string();
+    let of = "an earlier version";
+    let other = || CloudError::OtherKeys { path: path(), of };
+    let bytes = directory.read(TERMS)?.ok_or_else(other)?;
+    let description: Description = postcard::from_bytes(&bytes).map_err(|_| other())?;
+    let terms = Terms::new(description)?;
+    let ledger = directory.read(LEDGER)?;
+    let ledger = ledger.ok_or_else(|| CloudError::NoLedger { path: path() })?;
+    let owner = Owner::resume(&terms, &seed, &ledger)?;
+    Ok(Some((terms, owner)))
+}
+
+/// The refusal of a directory whose key went elsewhere.
+fn handed_over(directory: &Directory) -> Result<CloudError, CloudError> {
+    let to = directory.read(HANDED_OVER)?.unwrap_or_default();
+    Ok(CloudError::HandedOver {
+        path: directory.path().display().to_string(),
+        to: String::from_utf8_lossy(&to).into_owned(),
+    })
+}
+
+fn put(directory: &Directory, name: &str, bytes: &[u8]) -> Result<(), CloudError> {
+    let kept = directory.replace(name, bytes);
+    kept.map_err(CloudError::file(&directory.file(name)))
 }
 
 /// A name of 64 hexadecimal digits.

@@ -43,8 +43,7 @@ impl CloudServer {
         };
         peer.send(What::Wanted, &wanted.encode())?;
         if wanted.send {
-            self.publish(peer, owner, name)?;
-            self.bind_publisher(identity.as_deref())?;
+            self.publish(peer, (owner, identity.as_deref()), name)?;
             let text = format!("connection {id}: owner {owner} has published a model");
             self.log(Entry::new(Level::Info, "published", &text).number("session", id));
         }
@@ -82,7 +81,13 @@ impl CloudServer {
     }
 
     /// A client's connection: its keys, and then image after image.
-    pub(super) fn client(&self, peer: &mut Peer, owner: Party, id: u64) -> Result<(), CloudError> {
+    pub(super) fn client(
+        &self,
+        peer: &mut Peer,
+        owner: Party,
+        identity: Option<&str>,
+        id: u64,
+    ) -> Result<(), CloudError> {
         let limits = &self.options.limits;
         let (offer, most) = match &*self.published() {
             Some(published) if published.service.owner() == owner => {
@@ -114,6 +119,7 @@ impl CloudServer {
         // Before its keys: a stranger's are not taken.
         self.attended
             .introduce(client, &introduction, limits.idle)?;
+        self.bind_client(client, identity)?;
         let wanted = Wanted {
             send: !self.has_keys(client),
             most: self.most_keys(),
