@@ -318,6 +318,7 @@ impl MultiKeyNetwork {
                     levels,
                     special,
                     scale_log,
+                    weight_logs: Vec::new(),
                 })
             }
             _ => return Err(native("give either an aim or a chain")),

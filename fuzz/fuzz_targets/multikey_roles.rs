@@ -35,6 +35,7 @@ fn graph() -> PolyGraph {
         bias: vec![0.5],
     };
     PolyGraph {
+        low: -1.0,
         name: "fuzz".into(),
         nodes: vec![
             node(PolyOp::Input, vec![], 2),

@@ -248,8 +248,14 @@ class MultiKeyCloud:
         """Ends all connections and waits for them."""
 
 class MultiKeyOwner:
-    """A model owner's keys in a directory, with its network."""
+    """A model owner's keys in a directory, with its network; or without it, of a delegate."""
     def __init__(self, model: Model, options: PlanOptions, directory: Path, error: float, results: int) -> None: ...
+    @staticmethod
+    def delegate(directory: Path) -> MultiKeyOwner:
+        """The keys that an owner has handed over, without a network."""
+    @staticmethod
+    def hand_over(directory: Path, to: Path) -> None:
+        """Moves a key with its ledger and clients to another directory."""
     @property
     def name(self) -> str:
         """64 hexadecimal digits."""

@@ -37,7 +37,20 @@ from pronghorn._outputs import Predictions, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn.errors import InputError, PlanError, RunError
 
-__all__ = ["ERROR", "RESULTS", "Client", "Cloud", "ModelOwner", "MultiKeyPlan", "MultiKeyReport", "Terms", "admit"]
+__all__ = [
+    "ERROR",
+    "RESULTS",
+    "Attending",
+    "Client",
+    "Cloud",
+    "Delegate",
+    "ModelOwner",
+    "MultiKeyPlan",
+    "MultiKeyReport",
+    "Terms",
+    "admit",
+    "hand_over",
+]
 
 Floats = npt.NDArray[np.float32]
 Log = Callable[[LogLine], None]
@@ -146,30 +159,15 @@ class Cloud:
         self.stop()
 
 
-class ModelOwner:
-    """The owner of a model: its keys, in a directory that one process uses at a time."""
+class Attending:
+    """Who takes part in decryptions with a model owner's key: the owner, or its delegate."""
 
-    def __init__(self, model: Model, directory: PathOption, *, error: float = ERROR, results: int = RESULTS) -> None:
-        """The keys of a directory, or new ones where there are none.
-
-        Args:
-            model: a polynomial network, as `pronghorn.load` gives it. Its samples set the range of inputs.
-            directory: where the keys are, and the ledger of what they decrypted. Secret.
-            error: the largest absolute error of outputs. Ignored where there are keys: they have theirs.
-            results: results that the key may decrypt; likewise.
-
-        Raises:
-            PlanError: the model cannot be computed so, or the directory has keys of another.
-        """
-        native, options = model.parts
-        arguments = (_check.number("error", error, 2.0**-60, 1e6), _check.whole("results", results, 1, 1 << 40))
-        self._directory = Path(directory)
-        with native_errors(PlanError):
-            self._native = _native.MultiKeyOwner(native, options, self._directory, *arguments)
+    _native: _native.MultiKeyOwner
+    _directory: Path
 
     @property
     def name(self) -> str:
-        """Its name, which clients must get by a way that the cloud does not control."""
+        """The owner's name, which clients must get by a way that the cloud does not control."""
         return self._native.name
 
     @property
@@ -196,8 +194,8 @@ class ModelOwner:
         token: str | os.PathLike[str] | None = None,
         insecure_plain_tcp: bool = False,
     ) -> None:
-        """Publishes the model where the cloud has not got it, and takes part in decryptions until an interrupt or
-        `stop`. A connection that ends is made again.
+        """Takes part in decryptions until an interrupt or `stop`. A connection that ends is made again. An owner
+        publishes the model before, where the cloud has not got it.
 
         Args:
             cloud: host and port.
@@ -208,7 +206,7 @@ class ModelOwner:
             insecure_plain_tcp: plain TCP to any address.
 
         Raises:
-            RunError: the cloud refuses this owner, or `stop`.
+            RunError: the cloud refuses this owner, has no model for a delegate, or `stop`.
         """
         _check.address("cloud", cloud)
         limit, entries = _check.seconds("timeout", timeout), entries_to(_check.callback("log", log))
@@ -225,6 +223,48 @@ class ModelOwner:
     def stop(self) -> None:
         """Ends `attend`, which another thread runs."""
         self._native.stop()
+
+
+class ModelOwner(Attending):
+    """The owner of a model: its keys, in a directory that one process uses at a time."""
+
+    def __init__(self, model: Model, directory: PathOption, *, error: float = ERROR, results: int = RESULTS) -> None:
+        """The keys of a directory, or new ones where there are none.
+
+        Args:
+            model: a polynomial network, as `pronghorn.load` gives it. Its samples set the range of inputs.
+            directory: where the keys are, and the ledger of what they decrypted. Secret.
+            error: the largest absolute error of outputs. Ignored where there are keys: they have theirs.
+            results: results that the key may decrypt; likewise.
+
+        Raises:
+            PlanError: the model cannot be computed so, or the directory has keys of another.
+        """
+        native, options = model.parts
+        arguments = (_check.number("error", error, 2.0**-60, 1e6), _check.whole("results", results, 1, 1 << 40))
+        self._directory = Path(directory)
+        with native_errors(PlanError):
+            self._native = _native.MultiKeyOwner(native, options, self._directory, *arguments)
+
+
+class Delegate(Attending):
+    """Who attends in a model owner's place, with the key that `hand_over` moved, and without weights.
+
+    Alone it learns who asks when. Together with the cloud it can decrypt the model.
+    """
+
+    def __init__(self, directory: PathOption) -> None:
+        """The keys of a directory.
+
+        Args:
+            directory: what `hand_over` wrote. Secret. One process uses it at a time.
+
+        Raises:
+            RunError: the directory has no key, or no ledger.
+        """
+        self._directory = Path(directory)
+        with native_errors(RunError):
+            self._native = _native.MultiKeyOwner.delegate(self._directory)
 
 
 class Client(Shaped):
@@ -359,6 +399,23 @@ def admit(directory: PathOption, client: str) -> None:
                 file.write(name + "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be written: {error}") from error
+
+
+def hand_over(directory: PathOption, to: PathOption) -> None:
+    """Moves a model owner's key, its ledger and its clients to another directory, for a `Delegate`, or back.
+
+    One directory has the key afterwards, so each result is decrypted once still. Move the new directory to the
+    delegate's machine, and keep no copy.
+
+    Args:
+        directory: that has the key, and that no process uses.
+        to: made where it is missing; it must have no other key.
+
+    Raises:
+        RunError: a process uses the keys, or a directory has none or another's.
+    """
+    with native_errors(RunError):
+        _native.MultiKeyOwner.hand_over(Path(directory), Path(to))
 
 
 def party(option: str, name: Any) -> str:

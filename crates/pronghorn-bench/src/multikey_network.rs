@@ -13,7 +13,7 @@ use pronghorn_he::{
     multikey::{Choice, Ciphertext, Decryptor, KeyRing, MultiKeyError, Rule, SecretKey},
 };
 use pronghorn_multikey::{
-    Aim, Bound, Chain, Cloud, Counts, Network, NetworkError, Program, Setting,
+    Aim, Bound, Bounds, Chain, Cloud, Counts, Network, NetworkError, Program, Setting,
 };
 use pronghorn_ring::{
     random::{RandomError, Seed},
@@ -54,6 +54,7 @@ pub enum Parameters {
 pub struct NetworkBench {
     graph: PolyGraph,
     program: Arc<Program>,
+    bounds: Bounds,
     setting: Setting<u32>,
     rule: Option<Rule<u32>>,
     secrets: [SecretKey<u32>; 2],
@@ -117,16 +118,21 @@ impl NetworkBench {
         let float = passes::run(model);
         let profile = float::profile(&float, samples, samples.len() / model.input_len().max(1))?;
         let graph = polynomial::lower_finely(&float, &profile, 1.0)?;
-        let network = Network::of(&graph);
         let reference = [77; 32];
-        let (program, setting, rule) = match parameters {
+        let (program, bounds, setting, rule) = match parameters {
             Parameters::Flooded(aim) => {
-                let chosen = aim.choose(&network, reference)?;
-                (chosen.program, chosen.setting, Some(chosen.rule))
+                let chosen = aim.choose(&graph, reference)?;
+                (
+                    chosen.program,
+                    chosen.bounds,
+                    chosen.setting,
+                    Some(chosen.rule),
+                )
             }
             Parameters::Unflooded(chain) => {
-                let program = Program::new(network, chain.degree / 2)?;
-                (program, Setting::new(chain, reference)?, None)
+                let program = Program::new(Network::of(&graph), chain.degree / 2)?;
+                let bounds = Bounds::of(&program, &graph)?;
+                (program, bounds, Setting::new(chain, reference)?, None)
             }
         };
         let secrets = [1, 2].map(|i| SecretKey::generate(setting.common(), &seed(i)));
@@ -161,6 +167,7 @@ impl NetworkBench {
             encryptor: secrets[0].encryptor()?,
             graph,
             program,
+            bounds,
             setting,
             rule,
             secrets,
@@ -297,9 +304,9 @@ impl NetworkBench {
     /// When program and setting differ.
     pub fn stated_error(&self) -> Result<f64, NetworkBenchError> {
         Ok(match &self.rule {
-            Some(rule) => self.setting.error(&self.program, rule)?,
+            Some(rule) => self.setting.error(&self.program, &self.bounds, rule)?,
             None => {
-                let bound = Bound::of_result(&self.program, &self.setting)?;
+                let bound = Bound::of_result(&self.program, &self.bounds, &self.setting)?;
                 bound.noise.slot_bound() / self.setting.scale(0)
             }
         })

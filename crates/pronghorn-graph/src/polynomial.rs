@@ -33,6 +33,9 @@ pub struct PolyGraph {
     pub nodes: Vec<PolyNode>,
     /// The value that is the result, before `finish`.
     pub output: usize,
+    /// The least element of the input: zero where no sample has a negative one, else minus its
+    /// reach.
+    pub low: f64,
     /// The client's operations on the result, in floating point.
     pub finish: Vec<Finish>,
 }

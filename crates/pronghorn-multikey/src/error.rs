@@ -62,11 +62,14 @@ pub enum NetworkError {
         log_error: f64,
     },
     /// A chain of primes without some of them.
-    #[error("the chain has no {field}; give at least one of them")]
+    #[error("the chain has no valid {field}; take a chain that was made for this network")]
     Chain {
-        /// The primes that are missing.
+        /// The part that is missing or wrong.
         field: &'static str,
     },
+    /// Bounds that are no numbers.
+    #[error("a bound of the network is negative or not finite; take those that its owner made")]
+    Bounds,
     /// Values of another number.
     #[error("{what}: {found} were given, {expected} are needed")]
     Count {
@@ -84,14 +87,16 @@ pub enum NetworkError {
         node: String,
     },
     /// An input out of its range.
-    #[error("input {index} is {value}; inputs must be finite and at most {reach} in magnitude")]
+    #[error("input {index} is {value}; inputs must be finite, and from {low} to {high}")]
     Input {
         /// The element.
         index: usize,
         /// Its value.
         value: f64,
-        /// The largest magnitude.
-        reach: f64,
+        /// The least that it may be.
+        low: f64,
+        /// The largest.
+        high: f64,
     },
     /// A ciphertext that is not the one expected.
     #[error(

@@ -62,7 +62,7 @@ impl Program {
                 Ok::<_, NetworkError>(encryptor.encrypt(&message)?)
             };
             let Some((weights, addends)) = self.weights(index, op) else {
-                if matches!(node.op, Op::Linear { .. } | Op::Factor(_)) {
+                if node.op.has_weights() {
                     return Err(other());
                 }
                 continue;
@@ -85,7 +85,11 @@ impl Program {
 
     /// The weights of a node in all slots, by ciphertext of the output, and its biases; `None`
     /// where it has none.
-    fn weights(&self, index: usize, op: &PolyOp) -> Option<(Vec<Vec<Values>>, Vec<Values>)> {
+    pub(crate) fn weights(
+        &self,
+        index: usize,
+        op: &PolyOp,
+    ) -> Option<(Vec<Vec<Values>>, Vec<Values>)> {
         let step = &self.steps[index];
         let layout = &step.layout;
         let fill = |period: usize, spots: &[Spot], value: &dyn Fn(usize) -> f64| {
@@ -135,18 +139,19 @@ impl Program {
     ) -> Result<Vec<SeededCiphertext<W>>, NetworkError> {
         setting.check(self)?;
         let node = &self.network.nodes[0];
-        let (Work::Input(input), Op::Input { reach }) = (&self.steps[0].work, &node.op) else {
+        let (Work::Input(input), Op::Input { low, reach }) = (&self.steps[0].work, &node.op) else {
             return Err(NetworkError::OtherNetwork {
                 node: node.name.clone(),
             });
         };
         count("elements of the input", values.len(), node.elements)?;
-        let inside = |value: f64| value.abs() <= *reach;
+        let inside = |value: f64| *low <= value && value <= *reach;
         if let Some(index) = values.iter().position(|&value| !inside(value)) {
             return Err(NetworkError::Input {
                 index,
                 value: values[index],
-                reach: *reach,
+                low: *low,
+                high: *reach,
             });
         }
         let level = self.steps[0].level;
@@ -228,7 +233,7 @@ impl<W: Word> Cloud<W> {
         setting.check(program)?;
         let mut layers = BTreeMap::new();
         for (index, node) in program.network.nodes.iter().enumerate() {
-            if !matches!(node.op, Op::Linear { .. } | Op::Factor(_)) {
+            if !node.op.has_weights() {
                 continue;
             }
             let step = &program.steps[index];
@@ -314,7 +319,7 @@ impl<W: Word> Cloud<W> {
                 (Op::Linear { .. }, Work::Linear(packing)) => {
                     self.linear(index, packing, &inputs[0], keys)?
                 }
-                (Op::Factor(_), _) => {
+                (Op::Factor, _) => {
                     let products = inputs[0].iter().zip(&self.layers[&index].weights);
                     let sums = products.map(|(x, weights)| self.sum(&[(&weights[0], x)], keys));
                     let sums = sums.collect::<Result<Vec<_>, _>>()?;
@@ -394,12 +399,16 @@ impl<W: Word> Cloud<W> {
                 let x = rotated.get(&product.rotation)?;
                 Some((weights, x))
             });
-            let mut sum = self.sum(&factors.collect::<Vec<_>>(), keys)?;
+            // Folds add noise up, so they come before the last prime goes.
+            let late = self.setting.late(packing);
+            let dropped = self.setting.dropped() - late;
+            let factors: Vec<_> = factors.collect();
+            let mut sum = Ciphertext::inner_product(&factors, keys, dropped)?;
             for &fold in &packing.folds {
                 let turned = sum.rotate_many(&[fold as i64], keys)?;
                 sum = sum.add(&turned[0])?;
             }
-            sums.push(sum);
+            sums.push(if late > 0 { sum.rescale(late)? } else { sum });
         }
         self.with_addends(index, sums)
     }

@@ -15,10 +15,7 @@ use crate::{
     packing::{self, Input, Packing},
 };
 
-/// The architecture of a polynomial network, and bounds on its weights.
-///
-/// Beside the operators and their shapes it tells two numbers of each layer, rounded up to a
-/// quarter of a bit: from them every party computes how large values and noise can become.
+/// The architecture of a polynomial network: operators, their shapes, and the range of inputs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Network {
     /// Nodes in topological order; the first is the input, and the only one.
@@ -43,8 +40,10 @@ pub struct Node {
 /// The operators, without weights.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Op {
-    /// The input, of at most this magnitude.
+    /// The input.
     Input {
+        /// The least element: zero, or minus the largest.
+        low: f64,
         /// The largest magnitude of an element.
         reach: f64,
     },
@@ -52,11 +51,9 @@ pub enum Op {
     Linear {
         /// Sizes.
         geometry: ConvGeometry,
-        /// Bounds on the weights.
-        bounds: Bounds,
     },
     /// A factor and a summand for each element.
-    Factor(Bounds),
+    Factor,
     /// `x * x`.
     Square,
     /// `inputs[0] * inputs[1]`.
@@ -76,31 +73,20 @@ pub struct Source {
     pub index: usize,
 }
 
-/// Bounds on the weights of a layer.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Bounds {
-    /// Of the sum of an output's absolute weights.
-    pub norm: f64,
-    /// Of an absolute bias.
-    pub addend: f64,
-}
-
 impl Network {
     /// The architecture of a network with weights.
     pub fn of(network: &PolyGraph) -> Self {
         let nodes = network.nodes.iter().map(|node| Node {
             name: node.name.clone(),
             op: match &node.op {
-                PolyOp::Input => Op::Input { reach: node.reach },
+                PolyOp::Input => Op::Input {
+                    low: network.low,
+                    reach: node.reach,
+                },
                 PolyOp::Linear(layer) => Op::Linear {
                     geometry: layer.geometry.clone(),
-                    bounds: Bounds::of(layer.norms().0 / layer.divisor, &layer.bias),
                 },
-                PolyOp::Factor(factor) => {
-                    let factors = factor.factors.iter().map(|f| f64::from(f.abs()));
-                    let most = factors.fold(0.0, f64::max);
-                    Op::Factor(Bounds::of(most / factor.divisor, &factor.addends))
-                }
+                PolyOp::Factor(_) => Op::Factor,
                 PolyOp::Square => Op::Square,
                 PolyOp::Multiply => Op::Multiply,
                 PolyOp::Add => Op::Add,
@@ -147,14 +133,17 @@ impl Network {
             };
             let inputs = |count: usize| node.inputs.len() == count;
             let fits = match &node.op {
-                Op::Input { reach } => index == 0 && reach.is_finite() && *reach > 0.0 && inputs(0),
-                Op::Linear { geometry, .. } => {
+                Op::Input { low, reach } => {
+                    let is_range = *low == 0.0 || *low == -reach;
+                    index == 0 && reach.is_finite() && *reach > 0.0 && is_range && inputs(0)
+                }
+                Op::Linear { geometry } => {
                     let elements = geometry.in_channels * geometry.input[0] * geometry.input[1];
                     let output = geometry.output().ok();
                     let output = output.map(|[h, w]| geometry.out_channels * h * w);
                     inputs(1) && input(0) == Some(elements) && output == Some(node.elements)
                 }
-                Op::Factor(_) | Op::Square => inputs(1) && input(0) == Some(node.elements),
+                Op::Factor | Op::Square => inputs(1) && input(0) == Some(node.elements),
                 Op::Multiply | Op::Add => {
                     let same = |place| input(place) == Some(node.elements);
                     inputs(2) && same(0) && same(1)
@@ -194,7 +183,7 @@ impl Network {
         let mut shown = vec![false; self.nodes.len()];
         shown[self.output] = true;
         for (index, node) in self.nodes.iter().enumerate().rev() {
-            if shown[index] && !matches!(node.op, Op::Linear { .. } | Op::Factor(_)) {
+            if shown[index] && !node.op.has_weights() {
                 node.inputs.iter().for_each(|&input| shown[input] = true);
             }
         }
@@ -217,7 +206,7 @@ impl Op {
         match self {
             Self::Input { .. } => "input",
             Self::Linear { .. } => "linear",
-            Self::Factor(_) => "factors",
+            Self::Factor => "factors",
             Self::Square => "square",
             Self::Multiply => "multiply",
             Self::Add => "add",
@@ -228,7 +217,7 @@ impl Op {
     /// Weights of all outputs together, each as often as it is used.
     pub(crate) fn weights(&self) -> usize {
         match self {
-            Self::Linear { geometry, .. } => {
+            Self::Linear { geometry } => {
                 usize::try_from(geometry.multiply_adds()).unwrap_or(usize::MAX)
             }
             _ => 0,
@@ -237,34 +226,15 @@ impl Op {
 
     /// True if it has encrypted weights.
     pub fn has_weights(&self) -> bool {
-        matches!(self, Self::Linear { .. } | Self::Factor(_))
+        matches!(self, Self::Linear { .. } | Self::Factor)
     }
 
     /// True if it multiplies ciphertexts, which takes a level.
     pub fn is_product(&self) -> bool {
         match self {
-            Self::Linear { .. } | Self::Factor(_) | Self::Square | Self::Multiply => true,
+            Self::Linear { .. } | Self::Factor | Self::Square | Self::Multiply => true,
             Self::Input { .. } | Self::Add | Self::Rearrange(_) => false,
         }
-    }
-}
-
-impl Bounds {
-    fn of(norm: f64, addends: &[f64]) -> Self {
-        let addend = addends.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
-        Self {
-            norm: rounded_up(norm),
-            addend: rounded_up(addend),
-        }
-    }
-}
-
-/// To the next power of `2^(1/4)`.
-fn rounded_up(x: f64) -> f64 {
-    if x > 0.0 {
-        ((4.0 * x.log2()).ceil() / 4.0).exp2()
-    } else {
-        0.0
     }
 }
 
@@ -352,7 +322,7 @@ impl Program {
                     };
                     (layout, Work::Input(input))
                 }
-                Op::Linear { geometry, .. } => {
+                Op::Linear { geometry } => {
                     let packing = match input_packing.take() {
                         Some(packing) => Some(packing),
                         None => packing::choose(geometry, layout(0), slots, shown[index]),
@@ -360,7 +330,7 @@ impl Program {
                     let packing = packing.ok_or_else(too_large)?;
                     (packing.output.clone(), Work::Linear(packing))
                 }
-                Op::Factor(_) => {
+                Op::Factor => {
                     let layout = Layout {
                         clean: true,
                         ..layout(0).clone()
@@ -396,7 +366,7 @@ impl Program {
             if layout.ciphertexts > packing::MOST_PRODUCTS {
                 return Err(too_large());
             }
-            let weights = matches!(node.op, Op::Linear { .. } | Op::Factor(_));
+            let weights = node.op.has_weights();
             let mut inputs = node.inputs.iter();
             steps.push(Step {
                 level: levels[index],
@@ -452,7 +422,7 @@ impl Program {
                 Work::Slotwise if node.op.is_product() => {
                     counts.products += step.layout.ciphertexts;
                     counts.relinearisations += step.layout.ciphertexts;
-                    if matches!(node.op, Op::Factor(_)) {
+                    if matches!(node.op, Op::Factor) {
                         counts.weights += 2 * step.layout.ciphertexts;
                     }
                 }
@@ -488,7 +458,7 @@ fn first_layer<'a>(network: &'a Network, uses: &[usize]) -> Option<(usize, &'a C
     let mut nodes = network.nodes.iter().enumerate();
     let (index, reader) = nodes.find(|(_, node)| node.inputs.contains(&0))?;
     match &reader.op {
-        Op::Linear { geometry, .. } => Some((index, geometry)),
+        Op::Linear { geometry } => Some((index, geometry)),
         _ => None,
     }
 }

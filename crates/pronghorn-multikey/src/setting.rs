@@ -2,16 +2,15 @@
 
 use pronghorn_he::{
     ckks::{Noise, ParameterError, Parameters},
-    multikey::{Common, Limits, MultiKeyError, Rule},
+    multikey::{Common, Limits, Rule},
 };
-use pronghorn_ring::{
-    Word,
-    rns::{self, RnsError},
-    security::{self, SecurityLevel, max_log_q},
-};
+use pronghorn_ring::{Word, rns, security};
 use serde::{Deserialize, Serialize};
 
-use crate::{Bound, Network, NetworkError, Program};
+use crate::{Bound, Bounds, NetworkError, Program, network::Op, packing::Packing};
+
+/// Most bits of a scale.
+const MOST_SCALE: u32 = 300;
 
 /// Sizes of primes. A product divides by the primes of one level.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,8 +25,11 @@ pub struct Chain {
     pub levels: usize,
     /// Bits of the special primes.
     pub special: Vec<u32>,
-    /// `log2` of the scale of the result.
+    /// `log2` of the scale of the input.
     pub scale_log: u32,
+    /// By level of a product's result: `log2` of the scale of its weights. Zero, or nothing, for
+    /// factors at the scale of values.
+    pub weight_logs: Vec<u32>,
 }
 
 /// A ring with its levels and the common reference string.
@@ -61,6 +63,12 @@ impl Chain {
         if let Some(&(field, _)) = fields.iter().find(|(_, count)| *count == 0) {
             return Err(NetworkError::Chain { field });
         }
+        let logs = self.weight_logs.iter().chain([&self.scale_log]);
+        if self.weight_logs.len() > self.levels || logs.max() > Some(&MOST_SCALE) {
+            return Err(NetworkError::Chain {
+                field: "scales of its levels",
+            });
+        }
         let bits = self.bits().into_iter().fold(0, u32::saturating_add);
         // Products of primes may have fewer bits than these together.
         let least = bits.saturating_sub(self.bits().len() as u32);
@@ -72,7 +80,8 @@ impl Chain {
 impl<W: Word> Setting<W> {
     /// The setting of a chain, with the `a` of a public seed that nobody has chosen.
     ///
-    /// Scales are those that products keep: `scale(l + 1)^2 / divisor(l + 1) = scale(l)`.
+    /// Scales follow from that of the input: `scale(l) = scale(l + 1) weight(l) / divisor(l + 1)`,
+    /// with `weight(l) = scale(l + 1)` where values meet values.
     ///
     /// # Errors
     /// When there are no such primes, or they have less than 128 bits of security.
@@ -83,11 +92,17 @@ impl<W: Word> Setting<W> {
         let (primes, special) = primes.split_at(primes.len() - chain.special.len());
         let ring = Parameters::new(chain.degree, primes, special)?;
         let mut divisors = vec![1.0];
-        let mut scales = vec![f64::from(chain.scale_log).exp2()];
         for level in primes[chain.base.len()..].chunks(chain.level.len()) {
-            let divisor: f64 = level.iter().map(|&prime| prime as f64).product();
-            divisors.push(divisor);
-            scales.push((scales[scales.len() - 1] * divisor).sqrt());
+            divisors.push(level.iter().map(|&prime| prime as f64).product());
+        }
+        let mut scales = vec![f64::from(chain.scale_log).exp2(); chain.levels + 1];
+        for level in (0..chain.levels).rev() {
+            let above = scales[level + 1];
+            let factor = match chain.weight_logs.get(level) {
+                None | Some(0) => above,
+                Some(&log) => f64::from(log).exp2(),
+            };
+            scales[level] = above * factor / divisors[level + 1];
         }
         Ok(Self {
             common: Common::new(&ring, seed)?,
@@ -138,7 +153,31 @@ impl<W: Word> Setting<W> {
         self.chain.level.len()
     }
 
-    /// Refuses programs of another number of levels or slots.
+    /// The scale of weights whose product is at this level.
+    ///
+    /// # Panics
+    /// When there are no such levels.
+    pub fn weight_scale(&self, level: usize) -> f64 {
+        self.scales[level] * self.divisors[level + 1] / self.scales[level + 1]
+    }
+
+    /// Primes that a layer's sum is divided by after its folds: one, where a level has more than
+    /// one. Then noise of folds is divided too.
+    pub fn late(&self, packing: &Packing) -> usize {
+        usize::from(!packing.folds.is_empty() && self.dropped() > 1)
+    }
+
+    /// The product of the `late` primes that go last when the level above `level` is left.
+    pub(crate) fn last(&self, level: usize, late: usize) -> f64 {
+        let primes = self.ring().basis().primes().skip(self.limbs(level));
+        primes
+            .take(late)
+            .map(|prime| prime.value() as f64)
+            .product()
+    }
+
+    /// Refuses programs of another number of levels or slots, and products of values at a scale of
+    /// weights.
     pub(crate) fn check(&self, program: &Program) -> Result<(), NetworkError> {
         let counts = [
             (
@@ -157,8 +196,23 @@ impl<W: Word> Setting<W> {
                 found,
                 expected,
             }),
-            None => Ok(()),
+            None => self.check_scales(program),
         }
+    }
+
+    fn check_scales(&self, program: &Program) -> Result<(), NetworkError> {
+        let logs = &self.chain.weight_logs;
+        let steps = program.network.nodes.iter().zip(&program.steps);
+        let is_other = steps.into_iter().any(|(node, step)| {
+            let of_values = matches!(node.op, Op::Square | Op::Multiply);
+            of_values && logs.get(step.level).is_some_and(|&log| log > 0)
+        });
+        if is_other {
+            return Err(NetworkError::Chain {
+                field: "scale of values where they meet each other",
+            });
+        }
+        Ok(())
     }
 
     /// The rule of decryption for results of a program, each a ciphertext, of a client and a model
@@ -166,8 +220,13 @@ impl<W: Word> Setting<W> {
     ///
     /// # Errors
     /// When the program has other levels, or floods do not fit.
-    pub fn rule(&self, program: &Program, results: u64) -> Result<Rule<W>, NetworkError> {
-        let bound = Bound::of_result(program, self)?;
+    pub fn rule(
+        &self,
+        program: &Program,
+        bounds: &Bounds,
+        results: u64,
+    ) -> Result<Rule<W>, NetworkError> {
+        let bound = Bound::of_result(program, bounds, self)?;
         let limits = Limits {
             limbs: self.limbs(0),
             parties: 2,
@@ -184,8 +243,13 @@ impl<W: Word> Setting<W> {
     ///
     /// # Errors
     /// When the program has other levels.
-    pub fn error(&self, program: &Program, rule: &Rule<W>) -> Result<f64, NetworkError> {
-        let noise = Bound::of_result(program, self)?.noise;
+    pub fn error(
+        &self,
+        program: &Program,
+        bounds: &Bounds,
+        rule: &Rule<W>,
+    ) -> Result<f64, NetworkError> {
+        let noise = Bound::of_result(program, bounds, self)?.noise;
         let floods = flood_noise(self.ring().n(), rule.limits().parties, rule.log_flood());
         Ok((floods.slot_bound() + noise.slot_bound()) / self.scale(0))
     }
@@ -195,144 +259,4 @@ impl<W: Word> Setting<W> {
 fn flood_noise(n: usize, parties: usize, log_flood: u32) -> Noise {
     let one = Noise::of_flood(n, 2, log_flood);
     one.times((parties as f64).sqrt())
-}
-
-/// The error that results should have at most, and how many results a key decrypts.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Aim {
-    /// The largest absolute error of an element of the result.
-    pub error: f64,
-    /// Results of a key.
-    pub results: u64,
-}
-
-/// What an aim leads to.
-pub struct Chosen<W: Word> {
-    /// The program at the degree of the setting.
-    pub program: Program,
-    /// Primes, levels and scales.
-    pub setting: Setting<W>,
-    /// The rule of decryption.
-    pub rule: Rule<W>,
-}
-
-/// Degrees that are tried.
-const DEGREES: [usize; 4] = [1 << 13, 1 << 14, 1 << 15, 1 << 16];
-/// Bits of a prime, at most.
-const PRIME_BITS: u32 = 30;
-/// Bits of scales that are tried.
-const SCALE_BITS: std::ops::RangeInclusive<u32> = 40..=180;
-/// Special primes that are tried.
-const SPECIAL: std::ops::RangeInclusive<usize> = 1..=10;
-
-impl Aim {
-    /// The smallest degree, and there about the smallest scale, with which results have this error.
-    ///
-    /// # Errors
-    /// When no ring of 128 bits has room, or the network has no program.
-    pub fn choose<W: Word>(
-        &self,
-        network: &Network,
-        seed: [u8; 32],
-    ) -> Result<Chosen<W>, NetworkError> {
-        for degree in DEGREES {
-            let program = match Program::new(network.clone(), degree / 2) {
-                Err(NetworkError::TooLarge { .. }) if degree < DEGREES[3] => continue,
-                program => program?,
-            };
-            if let Some(chosen) = self.setting(program, seed)? {
-                return Ok(chosen);
-            }
-        }
-        Err(NetworkError::TooDeep {
-            depth: network.depth(),
-            log_error: self.error.log2(),
-        })
-    }
-
-    /// The setting of this degree; `None` where there is no room.
-    fn setting<W: Word>(
-        &self,
-        program: Program,
-        seed: [u8; 32],
-    ) -> Result<Option<Chosen<W>>, NetworkError> {
-        let (mut scale, mut headroom) = (*SCALE_BITS.start(), 16);
-        while SCALE_BITS.contains(&scale) {
-            let Some(chain) = chain(&program, scale, headroom) else {
-                return Ok(None);
-            };
-            let setting = match Setting::<W>::new(chain, seed) {
-                // Small primes are few.
-                Err(NetworkError::Primes(RnsError::TooFewPrimes { .. })) => {
-                    scale += 1;
-                    continue;
-                }
-                setting => setting?,
-            };
-            match setting.rule(&program, self.results) {
-                Ok(rule) => {
-                    let error = setting.error(&program, &rule)?;
-                    if error <= self.error {
-                        let chosen = Chosen {
-                            program,
-                            setting,
-                            rule,
-                        };
-                        return Ok(Some(chosen));
-                    }
-                    scale += ((error / self.error).log2().ceil() as u32).max(1);
-                }
-                Err(NetworkError::MultiKey(MultiKeyError::NoRoom {
-                    log_flood,
-                    log_message,
-                    ..
-                })) => {
-                    // Floods that the scale does not exceed would drown the result.
-                    if log_flood > scale {
-                        scale = log_flood.max(scale + 1);
-                    } else {
-                        headroom = (log_message as u32 + 4)
-                            .saturating_sub(scale)
-                            .max(headroom + 2);
-                    }
-                }
-                // Values can exceed all numbers: no ring has room.
-                Err(NetworkError::MultiKey(MultiKeyError::Rule { found, .. }))
-                    if found == f64::INFINITY =>
-                {
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// Primes for a scale, with `headroom` bits above it at the result; `None` where 128 bits of
-/// security allow too few special primes.
-fn chain(program: &Program, scale: u32, headroom: u32) -> Option<Chain> {
-    let degree = 2 * program.slots;
-    let levels = program.steps[0].level;
-    let split = |bits: u32| -> Vec<u32> {
-        let count = bits.div_ceil(PRIME_BITS);
-        vec![bits.div_ceil(count); count as usize]
-    };
-    let (base, level) = (split(scale + headroom), split(scale));
-    let bits = |primes: &[u32]| primes.iter().sum::<u32>();
-    let own = bits(&base) + levels as u32 * bits(&level);
-    let limbs = base.len() + levels * level.len();
-    let limit = max_log_q(degree, SecurityLevel::Bits128)?;
-    let fits = |special: &usize| own + *special as u32 * PRIME_BITS <= limit;
-    // Limbs that a key switch transforms.
-    let work = |special: usize| limbs.div_ceil(special) * (limbs + special) + 4 * special;
-    let special = SPECIAL.filter(fits).min_by_key(|&special| work(special))?;
-    Some(Chain {
-        degree,
-        base,
-        scale_log: bits(&level),
-        level,
-        levels,
-        special: vec![PRIME_BITS; special],
-    })
 }

@@ -9,7 +9,7 @@ use pronghorn_graph::{
 };
 use pronghorn_he::multikey::{Choice, Ciphertext, Decryptor, KeyRing, SecretKey};
 use pronghorn_multikey::{
-    Aim, Bound, Chain, Chosen, Cloud, Network, NetworkError, Program, Setting, Work,
+    Aim, Bound, Bounds, Chain, Chosen, Cloud, Network, NetworkError, Program, Setting, Work,
 };
 use pronghorn_ring::random::Seed;
 
@@ -84,6 +84,7 @@ impl Build {
 
     fn graph(self, output: usize) -> PolyGraph {
         PolyGraph {
+            low: -self.0[0].reach,
             name: "test".into(),
             nodes: self.0,
             output,
@@ -220,7 +221,8 @@ fn check(graph: &PolyGraph, chain: Chain) {
             setting.ring().decode(&plain).expect("one ring")
         })
         .collect();
-    let bound = Bound::of_result(&program, &setting).expect("its levels");
+    let bounds = Bounds::of(&program, graph).expect("its network");
+    let bound = Bound::of_result(&program, &bounds, &setting).expect("its levels");
     let most = bound.noise.slot_bound() / setting.scale(0);
     let error = error(graph, &program.decode(&slots).expect("all slots"));
     assert!(error <= most, "error {error:e}, bound {most:e}");
@@ -229,6 +231,24 @@ fn check(graph: &PolyGraph, chain: Chain) {
         "error {error:e}, bound {most:e} says nothing"
     );
     let layout = &program.steps[program.network.output].layout;
+    // The power that floods are made for, over all slots.
+    let wanted = graph.evaluate(&input(graph));
+    let mut power = 0.0;
+    for (slots, spots) in slots.iter().zip(layout.spots()) {
+        let wanted =
+            pronghorn_multikey::layout::fill(program.slots, layout.period, &spots, |i| wanted[i]);
+        let errors = slots.re.iter().zip(&slots.im).zip(&wanted);
+        power += errors
+            .map(|((re, im), x)| (re - x).powi(2) + im.powi(2))
+            .sum::<f64>();
+    }
+    let power = power / (program.slots * slots.len()) as f64 * setting.scale(0).powi(2);
+    let most_power = bound.noise.mean;
+    assert!(power <= most_power, "power {power:e}, bound {most_power:e}");
+    assert!(
+        power >= most_power / 1e9,
+        "power {power:e}, bound {most_power:e}"
+    );
     for (slots, spots) in slots.iter().zip(layout.spots()) {
         let taken = pronghorn_multikey::layout::fill(program.slots, layout.period, &spots, |_| 1.0);
         let others = slots
@@ -243,7 +263,7 @@ fn check(graph: &PolyGraph, chain: Chain) {
         .evaluate(&input(graph))
         .into_iter()
         .fold(0.0, |m: f64, x| m.max(x.abs()));
-    assert!(largest <= bound.element && most < largest / 8.0);
+    assert!(largest <= bound.reach && most < largest / 8.0);
 }
 
 #[test]
@@ -255,6 +275,7 @@ fn a_network_of_squares_is_the_oracles() {
         levels: 5,
         special: vec![30],
         scale_log: 56,
+        weight_logs: Vec::new(),
     };
     check(&squares(), chain);
 }
@@ -268,6 +289,7 @@ fn polynomials_convolutions_and_copies_are_the_oracles() {
         levels: 6,
         special: vec![30],
         scale_log: 48,
+        weight_logs: Vec::new(),
     };
     check(&polynomial(), chain);
 }
@@ -298,6 +320,7 @@ fn many_rotations_take_few_keys() {
         levels: 3,
         special: vec![27],
         scale_log: 42,
+        weight_logs: Vec::new(),
     };
     check(&graph, chain);
 }
@@ -315,14 +338,15 @@ fn results_are_decrypted_within_the_error_asked_for() {
         error: 2f64.powi(-10),
         results: 1024,
     };
-    let chosen = aim.choose::<u32>(&Network::of(&graph), [9; 32]);
+    let chosen = aim.choose::<u32>(&graph, [9; 32]);
     let Chosen {
         program,
+        bounds,
         setting,
         rule,
     } = chosen.expect("a shallow network");
     assert!(setting.ring().security().is_some());
-    let stated = setting.error(&program, &rule).expect("its levels");
+    let stated = setting.error(&program, &bounds, &rule).expect("its levels");
     assert!(stated <= aim.error);
     let Parties { secrets, keys } = &Parties::new(&program, &setting);
     let parties = Parties::new(&program, &setting);
@@ -393,7 +417,7 @@ fn the_cloud_checks_what_it_gets() {
         error: 2f64.powi(-6),
         results: 1,
     };
-    let chosen = aim.choose::<u32>(&Network::of(&graph), [9; 32]);
+    let chosen = aim.choose::<u32>(&graph, [9; 32]);
     let Chosen {
         program, setting, ..
     } = chosen.expect("a shallow network");

@@ -39,6 +39,7 @@ fn graph() -> PolyGraph {
         })
     };
     PolyGraph {
+        low: -1.0,
         name: "test".into(),
         nodes: vec![
             node(PolyOp::Input, vec![], 6),
@@ -354,20 +355,37 @@ fn hostile_descriptions_are_refused() {
             .map(|error| error.to_string())
     };
     assert_eq!(refused(&|_| ()), None);
-    let changes: [Change; 13] = [
+    let changes: [Change; 18] = [
         (&|x| x.face.input = vec![7], "input 0"),
         (&|x| x.face.output = vec![usize::MAX, 2], "linear 3"),
         (
             &|x| x.face.finish = vec![Finish::Softmax; 9],
             "operations on the result",
         ),
-        (&|x| x.chain.level.clear(), "no primes of a level"),
-        (&|x| x.chain.base.clear(), "no primes of the result"),
-        (&|x| x.chain.special.clear(), "no special primes"),
-        (&|x| x.chain.levels = 2, "levels of the chain"),
+        (&|x| x.chain.level.clear(), "no valid primes of a level"),
+        (&|x| x.chain.base.clear(), "no valid primes of the result"),
+        (&|x| x.chain.special.clear(), "no valid special primes"),
+        (&|x| x.chain.levels = 2, "scales of its levels"),
+        (
+            &|x| {
+                x.chain.levels = 2;
+                x.chain.weight_logs.truncate(2);
+            },
+            "levels of the chain",
+        ),
         (&|x| x.chain.levels = usize::MAX, "primes"),
         (&|x| x.chain.degree = 4096, "128"),
-        (&|x| x.chain.scale_log = 2000, "log_message"),
+        (&|x| x.chain.scale_log = 2000, "scales of its levels"),
+        (
+            &|x| x.chain.weight_logs[1] = 30,
+            "scale of values where they meet",
+        ),
+        (&|x| x.bounds.nodes.truncate(1), "bounds of nodes"),
+        (
+            &|x| x.bounds.nodes[2].slots = f64::NAN,
+            "bound of the network",
+        ),
+        (&|x| x.bounds.sensitivity = -1.0, "bound of the network"),
         (
             &|x| x.network.nodes[1].elements = usize::MAX,
             "elements of all values",
@@ -396,6 +414,8 @@ fn hostile_descriptions_are_refused() {
                 x.network.nodes.push(node);
             }
             x.network.output += 900;
+            let bound = x.bounds.nodes[1];
+            x.bounds.nodes.resize(x.network.nodes.len(), bound);
         });
         assert!(found.is_some());
     }
@@ -543,8 +563,9 @@ fn a_false_description_has_another_name() {
         |x| x.chain.scale_log -= 1,
         |x| x.face.finish.push(Finish::ArgMax),
         |x| {
-            if let Op::Input { reach } = &mut x.network.nodes[0].op {
+            if let Op::Input { reach, low } = &mut x.network.nodes[0].op {
                 *reach *= 0.5;
+                *low *= 0.5;
             }
         },
     ];

@@ -32,6 +32,7 @@ fn graph() -> PolyGraph {
         bias: vec![0.25, -0.5],
     };
     PolyGraph {
+        low: -1.0,
         name: String::new(),
         nodes: vec![
             node(PolyOp::Input, vec![], 4),

@@ -278,10 +278,10 @@ impl Cloud {
     }
 }
 
-/// A model owner's keys in a directory, with its network.
+/// A model owner's keys in a directory, with its network; or without it, of a delegate.
 #[pyclass(frozen, name = "MultiKeyOwner")]
 pub struct Owner {
-    graph: Arc<PolyGraph>,
+    graph: Option<Arc<PolyGraph>>,
     /// Locked while the owner attends.
     keys: Arc<Mutex<OwnerKeys>>,
     party: Party,
@@ -305,14 +305,20 @@ impl Owner {
         let (graph, keys) = with_polynomial(py, &model, options, move |graph| {
             OwnerKeys::open(&directory, graph, aim).map_err(refused)
         })?;
-        Ok(Self {
-            graph: Arc::new(graph),
-            party: keys.party(),
-            terms: keys.terms().clone(),
-            left: keys.left(),
-            keys: Arc::new(Mutex::new(keys)),
-            watch: Arc::default(),
-        })
+        Ok(Self::with(Some(Arc::new(graph)), keys))
+    }
+
+    /// The keys that an owner has handed over, without a network.
+    #[staticmethod]
+    fn delegate(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
+        let keys = abandonable(py, move || OwnerKeys::delegate(&directory).map_err(refused))?;
+        Ok(Self::with(None, keys))
+    }
+
+    /// Moves a key with its ledger and clients to another directory.
+    #[staticmethod]
+    fn hand_over(directory: PathBuf, to: PathBuf) -> PyResult<()> {
+        OwnerKeys::hand_over(&directory, &to).map_err(refused)
     }
 
     /// Its name, 64 hexadecimal digits.
@@ -353,14 +359,30 @@ impl Owner {
         let (keys, graph, log) = (self.keys.clone(), self.graph.clone(), told(log));
         watched(py, Callback::none(), &self.watch, move |_| {
             let mut keys = keys.lock().map_err(native)?;
-            keys.attend(&graph, &address, &options, &log)
-                .map_err(refused)
+            let attended = match &graph {
+                Some(graph) => keys.attend(graph, &address, &options, &log),
+                None => keys.attend_published(&address, &options, &log),
+            };
+            attended.map_err(refused)
         })
     }
 
     /// Ends `attend` on another thread.
     fn stop(&self) {
         self.watch.cancel.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Owner {
+    fn with(graph: Option<Arc<PolyGraph>>, keys: OwnerKeys) -> Self {
+        Self {
+            graph,
+            party: keys.party(),
+            terms: keys.terms().clone(),
+            left: keys.left(),
+            keys: Arc::new(Mutex::new(keys)),
+            watch: Arc::default(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod roles;
 
-use std::fs;
+use std::{fs, thread};
 
 use pronghorn_graph::polynomial::PolyOp;
 use pronghorn_he::multikey::Party;
@@ -139,4 +139,60 @@ fn few_keys_in_memory_serve_many_clients() {
             check(client.predict(&IMAGE), &IMAGE);
         }
     }
+}
+
+/// A key moves to a delegate, who has no weights, and back. One of both has it, with one ledger.
+#[test]
+fn a_delegate_attends_in_the_owners_place() {
+    let scratch = Scratch::new();
+    let cloud = Cloud::start(&scratch, CloudOptions::default());
+    let mut attending = Attending::start(&scratch, &cloud, 8, 1);
+    let mut alice = client(&scratch, &cloud, attending.party, "alice");
+    check(alice.predict(&IMAGE), &IMAGE);
+    let [from, to] = ["owner", "delegate"].map(|name| scratch.at(name));
+    let busy = OwnerKeys::hand_over(&from, &to);
+    assert!(matches!(busy, Err(CloudError::InUse { .. })));
+    attending.stop();
+    OwnerKeys::hand_over(&from, &to).expect("nobody uses it");
+    let gone = owner(&scratch, 8).err();
+    assert!(matches!(gone, Some(CloudError::HandedOver { .. })));
+    let again = OwnerKeys::hand_over(&from, &scratch.at("another"));
+    assert!(matches!(again, Err(CloudError::HandedOver { .. })));
+    let refused = alice.predict(&IMAGE).err();
+    assert_eq!(refusal(refused), Some(Refusal::Away));
+
+    let delegate = |address: String| {
+        let mut keys = OwnerKeys::delegate(&to).expect("the owner's key");
+        assert_eq!(keys.results_left(), 7);
+        let (party, options) = (keys.party(), options());
+        let cancel = options.cancel.clone();
+        let attend = move || keys.attend_published(&address, &options, &|_| ());
+        Attending {
+            cancel,
+            thread: Some(thread::spawn(attend)),
+            party,
+        }
+    };
+    // At a cloud that has not got the model there is nothing to attend for.
+    let empty = Scratch::new();
+    let other = Cloud::start(&empty, CloudOptions::default());
+    let mut early = delegate(other.address());
+    let ended = early.thread.take().expect("it runs").join();
+    assert!(matches!(
+        ended.expect("no panic"),
+        Err(CloudError::NotPublished)
+    ));
+    let mut attending = delegate(cloud.address());
+    cloud.events.wait("attended", 2);
+    check(alice.predict(&IMAGE), &IMAGE);
+    // The list of clients went with the key.
+    admit_at(&to, meet(&scratch, &cloud, attending.party, "bob").party());
+    let mut bob = meet(&scratch, &cloud, attending.party, "bob");
+    bob.join(|_| ()).expect("admitted");
+    check(bob.predict(&IMAGE), &IMAGE);
+    attending.stop();
+    OwnerKeys::hand_over(&to, &from).expect("nobody uses it");
+    let none = OwnerKeys::delegate(&to).err();
+    assert!(matches!(none, Some(CloudError::HandedOver { .. })));
+    assert_eq!(owner(&scratch, 8).expect("it is back").results_left(), 5);
 }

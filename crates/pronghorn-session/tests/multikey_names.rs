@@ -44,12 +44,12 @@ impl Scene {
         }
     }
 
-    /// The owner's keys at the cloud, by whoever has this certificate.
-    fn attend(&self, name: &str) -> Attending {
+    /// The owner's keys at the cloud, by whoever has this certificate, for a network.
+    fn attend(&self, name: &str, sign: i32) -> Attending {
         let mut keys = owner(&self.scratch, 8).expect("keys of this network");
         let (party, options) = (keys.party(), self.options(name));
         let (cancel, address) = (options.cancel.clone(), self.cloud.address());
-        let attend = move || keys.attend(&graph(1), &address, &options, &|_| ());
+        let attend = move || keys.attend(&graph(sign), &address, &options, &|_| ());
         Attending {
             cancel,
             thread: Some(thread::spawn(attend)),
@@ -61,7 +61,7 @@ impl Scene {
 #[test]
 fn names_are_whose_they_were_first() {
     let scene = Scene::new();
-    let mut attending = scene.attend("owner");
+    let mut attending = scene.attend("owner", 1);
     scene.cloud.events.wait("attended", 1);
     let owner = attending.party;
     let seed = seed(&scene.scratch, "client");
@@ -78,12 +78,17 @@ fn names_are_whose_they_were_first() {
     assert_eq!(refusal(join("mallory").err()), Some(Refusal::OtherOwner));
     check(join("alice"), &IMAGE);
     attending.stop();
-    // The owner's own files, with another's certificate.
-    let mut thief = scene.attend("mallory");
+    // The owner's own key with another's certificate: to publish another network.
+    let mut thief = scene.attend("mallory", -1);
     let ended = thief.thread.take().expect("it runs").join();
     let refused = ended.expect("no panic").err();
     assert_eq!(refusal(refused), Some(Refusal::OtherOwner));
-    let _owner = scene.attend("owner");
+    // Who knows the name of the publication, as a delegate does, attends with any certificate.
+    let mut attending = scene.attend("owner", 1);
     scene.cloud.events.wait("attended", 2);
+    check(join("alice"), &IMAGE);
+    attending.stop();
+    let _delegate = scene.attend("mallory", 1);
+    scene.cloud.events.wait("attended", 3);
     check(join("alice"), &IMAGE);
 }

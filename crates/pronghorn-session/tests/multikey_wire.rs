@@ -35,6 +35,9 @@ fn equals_golden(name: &str, found: &str) {
     }
     let wanted = fs::read_to_string(&path).expect("a golden file");
     assert_eq!(found, wanted, "{name}");
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/wire.md");
+    let page = fs::read_to_string(page).expect("the page");
+    assert!(page.contains(found.trim_end()), "docs/wire.md lacks {name}");
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -135,7 +138,8 @@ fn pass(sender: &str, mut from: TcpStream, mut to: TcpStream, seen: &Mutex<Vec<S
                 "owner: Role 41, kind 11, body 0",
             ];
             if seen.ends_with(&alive.map(String::from)) {
-                seen.truncate(seen.len() - 2);
+                let kept = seen.len() - 2;
+                seen.truncate(kept);
             }
         }
         if to

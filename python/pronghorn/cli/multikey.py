@@ -187,8 +187,34 @@ def owner(
     if exit_with_stdin:
         end_with_stdin()
     interrupt_on_signals()
-    log = logging.open()
     party = roles.ModelOwner(reading.load(model, preparation), keys, error=error, results=results)
+    _attend(party, cloud, timeout, channel, logging)
+    _write_report(report)
+
+
+@app.command()
+@spread
+def delegate(
+    *,
+    cloud: CloudOption,
+    keys: OwnerKeysOption,
+    timeout: TimeoutOption = 120.0,
+    channel: ClientChannel,
+    logging: LogOptions,
+    exit_with_stdin: ExitWithStdin = False,
+) -> None:
+    """Take part in decryptions in a model owner's place, with a key that it handed over, until interrupted.
+
+    A delegate has no weights. Together with the cloud it could decrypt them.
+    """
+    if exit_with_stdin:
+        end_with_stdin()
+    interrupt_on_signals()
+    _attend(roles.Delegate(keys), cloud, timeout, channel, logging)
+
+
+def _attend(party: roles.Attending, cloud: str, timeout: float, channel: ClientChannel, logging: LogOptions) -> None:
+    log = logging.open()
     terms = party.terms
     print(f"model owner {party.name}", flush=True)
     log(
@@ -214,8 +240,19 @@ def owner(
         )
     except KeyboardInterrupt:
         log("info", "stopping", "stopping")
-    finally:
-        _write_report(report)
+
+
+@app.command()
+def hand_over(
+    keys: OwnerKeysOption,
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Directory for the delegate; made where it is missing.")],
+) -> None:
+    """Move a model owner's key, its ledger and its clients to another directory, for a delegate, or back.
+
+    Publish the model before. One directory has the key afterwards: keep no copy.
+    """
+    roles.hand_over(keys, to)
+    print(f"{to}: the key of {keys}, for `pronghorn multikey delegate`")
 
 
 @app.command()

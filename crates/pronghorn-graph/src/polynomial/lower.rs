@@ -79,7 +79,13 @@ fn lowered(
         lowering.weight_bits = weight_bits[index];
         value_of[index] = lowering.node(node, inputs, look)?;
     }
+    let reach = lowering.nodes.first().map_or(0.0, |input| input.reach);
     Ok(PolyGraph {
+        low: if profile.values[0].min >= 0.0 {
+            0.0
+        } else {
+            -reach
+        },
         name: graph.name.clone(),
         nodes: lowering.nodes,
         output: value_of[result],

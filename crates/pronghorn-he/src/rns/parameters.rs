@@ -154,7 +154,7 @@ impl<W: Word> Parameters<W> {
                 None => digits.iter().map(Piece::of_digit).collect(),
             },
             digits,
-            pool: Pool::new(),
+            pool: Pool::new(all.len() * n),
             limbs,
             basis,
         })))

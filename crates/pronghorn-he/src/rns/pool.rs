@@ -9,12 +9,17 @@ use std::{
 
 use pronghorn_ring::{Aligned, Word};
 
-/// Most bytes that wait for use.
+/// Bytes that may wait for use in any case.
 const KEPT: usize = 64 << 20;
+/// Polynomials of all limbs that may wait. An evaluation with large ciphertexts uses tens of them
+/// in turn, and a fresh one costs as much in page faults as a sum costs in arithmetic.
+const POLYS: usize = 64;
 
 /// Buffers for words that are no secret (they are not wiped), shared by threads.
 pub(crate) struct Pool<W> {
     free: Mutex<Free<W>>,
+    /// Most bytes that wait.
+    kept: usize,
 }
 
 struct Free<W> {
@@ -29,10 +34,12 @@ pub(crate) struct Buffer<'a, W: Word> {
 }
 
 impl<W: Word> Pool<W> {
-    pub fn new() -> Self {
+    /// For polynomials of so many words, of all limbs.
+    pub fn new(polynomial: usize) -> Self {
         let (buffers, bytes) = (Vec::new(), 0);
         Self {
             free: Mutex::new(Free { buffers, bytes }),
+            kept: KEPT.max(POLYS * polynomial * size_of::<W>()),
         }
     }
 
@@ -63,7 +70,7 @@ impl<W: Word> Pool<W> {
         free.bytes += size_of_val(words.as_slice());
         free.buffers.push(words);
         // The oldest go first.
-        while free.bytes > KEPT {
+        while free.bytes > self.kept {
             free.remove(0);
         }
     }
@@ -104,7 +111,7 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again() {
-        let pool = Pool::<u32>::new();
+        let pool = Pool::<u32>::new(16);
         let (small, large) = (pool.take(10), pool.take(1000));
         let places = (small.as_ptr(), large.as_ptr());
         drop((small, large));
@@ -117,7 +124,7 @@ mod tests {
 
     #[test]
     fn few_bytes_wait() {
-        let pool = Pool::<u64>::new();
+        let pool = Pool::<u64>::new(16);
         let most = KEPT / size_of::<u64>();
         let tenth = most / 10 - Aligned::<u64>::PADDING;
         drop((0..100).map(|_| pool.take(tenth)).collect::<Vec<_>>());

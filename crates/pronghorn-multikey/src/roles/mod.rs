@@ -84,7 +84,7 @@ pub use local::Local;
 pub use owner::Owner;
 pub use summary::Summary;
 
-use crate::{Aim, Chain, Network, NetworkError, Op, Program, Setting};
+use crate::{Aim, Bounds, Chain, Network, NetworkError, Op, Program, Setting};
 
 /// What all parties agree on: the architecture, the primes, and how many results a key of the model
 /// owner decrypts. Public.
@@ -92,6 +92,8 @@ use crate::{Aim, Chain, Network, NetworkError, Op, Program, Setting};
 pub struct Description {
     /// The architecture.
     pub network: Network,
+    /// What its owner proves of it.
+    pub bounds: Bounds,
     /// What a client has to know of inputs and results.
     pub face: Face,
     /// The primes.
@@ -237,11 +239,12 @@ impl<W: Word> Terms<W> {
     /// # Errors
     /// When there are no such primes.
     pub fn choose(graph: &PolyGraph, aim: Aim, nonce: [u8; 32]) -> Result<Self, NetworkError> {
-        let network = Network::of(graph);
         // The primes do not depend on the seed.
-        let setting = aim.choose::<W>(&network, [0; 32])?.setting;
+        let chosen = aim.choose::<W>(graph, [0; 32])?;
+        let (setting, bounds) = (chosen.setting, chosen.bounds);
         Self::new(Description {
-            network: network.without_names(),
+            network: Network::of(graph).without_names(),
+            bounds,
             face: Face::of(graph),
             chain: setting.chain().clone(),
             results: aim.results,
@@ -258,13 +261,14 @@ impl<W: Word> Terms<W> {
         description.check()?;
         let Description {
             network,
+            bounds,
             chain,
             results,
             ..
         } = &description;
         let program = Program::new(network.clone(), chain.degree / 2)?;
         let setting = Setting::new(chain.clone(), reference(&description))?;
-        let rule = setting.rule(&program, *results)?;
+        let rule = setting.rule(&program, bounds, *results)?;
         Ok(Self {
             description: Arc::new(description),
             program: Arc::new(program),
@@ -286,7 +290,7 @@ impl<W: Word> Terms<W> {
     /// The largest magnitude of an element of an input.
     pub fn reach(&self) -> f64 {
         match self.program.network.nodes[0].op {
-            Op::Input { reach } => reach,
+            Op::Input { reach, .. } => reach,
             _ => 0.0,
         }
     }
@@ -296,7 +300,8 @@ impl<W: Word> Terms<W> {
     /// # Errors
     /// Never for terms that were made.
     pub fn error(&self) -> Result<f64, NetworkError> {
-        self.setting.error(&self.program, &self.rule)
+        let bounds = &self.description.bounds;
+        self.setting.error(&self.program, bounds, &self.rule)
     }
 
     /// Ciphertexts of a result.

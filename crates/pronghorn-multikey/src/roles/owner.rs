@@ -16,7 +16,7 @@ use super::{
     RoleError, Terms, damaged,
     messages::{self, Answer, Outcome, Publication, objects},
 };
-use crate::Network;
+use crate::{Bounds, Network};
 
 /// The model owner: encrypts the model once, then takes part in each decryption once.
 pub struct Owner<W: Word> {
@@ -92,7 +92,8 @@ impl<W: Word> Owner<W> {
             ..
         } = &self.terms;
         // Floods are as large as its bounds ask for.
-        if Network::of(graph).without_names() != description.network {
+        let is_known = Network::of(graph).without_names() == description.network;
+        if !is_known || !Bounds::of(program, graph)?.within(&description.bounds) {
             return Err(RoleError::OtherNetwork);
         }
         let secret = SecretKey::generate(setting.common(), &self.seed);

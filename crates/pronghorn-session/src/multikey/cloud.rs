@@ -22,6 +22,7 @@ use super::{
     attended::Attended,
     error::{CloudError, Refusal},
     files::Directory,
+    joining::Joining,
     message::{Role, What},
     peer::Peer,
 };
@@ -560,29 +561,6 @@ impl CloudServer {
         service.insert(keys)?;
         recent.push(client);
         Ok(())
-    }
-}
-
-/// A client whose keys are on their way: on one connection at a time, since they come into one file.
-struct Joining<'a> {
-    all: &'a Mutex<BTreeSet<Party>>,
-    client: Party,
-}
-
-impl<'a> Joining<'a> {
-    fn begin(all: &'a Mutex<BTreeSet<Party>>, client: Party) -> Result<Self, CloudError> {
-        if lock(all).insert(client) {
-            return Ok(Self { all, client });
-        }
-        let text = "another connection sends this client's keys: try again later".into();
-        let refusal = Refusal::Busy;
-        Err(CloudError::Refused { refusal, text })
-    }
-}
-
-impl Drop for Joining<'_> {
-    fn drop(&mut self) {
-        lock(self.all).remove(&self.client);
     }
 }
 

@@ -179,7 +179,12 @@ impl CloudError {
             Self::Refused { refusal, .. } => refusal.name(),
             Self::Role(_) | Self::Message { .. } => "protocol",
             Self::TooLarge { .. } => "limit",
-            Self::OtherKeys { .. } | Self::NoLedger { .. } | Self::InUse { .. } => "keys",
+            Self::OtherKeys { .. }
+            | Self::NoLedger { .. }
+            | Self::HandedOver { .. }
+            | Self::NoKey { .. }
+            | Self::NotPublished
+            | Self::InUse { .. } => "keys",
             Self::File { .. } | Self::Store(_) => "store",
             Self::Random(_) => "internal",
         }

@@ -49,6 +49,7 @@ mod client;
 mod cloud;
 mod error;
 mod files;
+mod joining;
 pub mod message;
 mod owner;
 mod peer;

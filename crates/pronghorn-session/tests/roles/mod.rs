@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process,
     sync::{
         Arc, Condvar, Mutex,
@@ -47,6 +47,7 @@ pub fn graph(sign: i32) -> PolyGraph {
         })
     };
     PolyGraph {
+        low: -1.0,
         name: "test".into(),
         nodes: vec![
             node(PolyOp::Input, vec![], 6),
@@ -196,7 +197,11 @@ pub fn owner(scratch: &Scratch, results: u64) -> Result<OwnerKeys, CloudError> {
 }
 
 pub fn admit(scratch: &Scratch, client: Party) {
-    let path = scratch.at("owner").join("clients");
+    admit_at(&scratch.at("owner"), client);
+}
+
+pub fn admit_at(directory: &Path, client: Party) {
+    let path = directory.join("clients");
     let mut names = fs::read_to_string(&path).unwrap_or_default();
     for byte in client.0 {
         names.push_str(&format!("{byte:02x}"));

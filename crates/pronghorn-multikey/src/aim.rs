@@ -1,0 +1,308 @@
+//! The choice of primes and scales for an error.
+//!
+//! Every place where noise enters asks for a scale: its gain times its size, over what the result
+//! may have. [`Needs`] counts them with the sizes of a ring of that degree alone. Then, for each
+//! size of a level, the scales follow from the input's down: a layer chooses the scale of its
+//! weights, and a square takes twice the bits it gets. The fewest transforms in a key switch win.
+//! What the ring then really has is checked ([`Setting::error`]), and the target is made smaller
+//! where it is not enough.
+
+use pronghorn_graph::polynomial::PolyGraph;
+use pronghorn_he::{
+    ckks::Noise,
+    flood,
+    multikey::{LAMBDA, MultiKeyError, Rule},
+};
+use pronghorn_ring::{
+    Word,
+    rns::RnsError,
+    security::{SecurityLevel, max_log_q},
+};
+
+use crate::{Bounds, Chain, Network, NetworkError, Program, SLACK, Setting, Work, network::Op};
+
+/// The error that results should have at most, and how many results a key decrypts.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Aim {
+    /// The largest absolute error of an element of the result.
+    pub error: f64,
+    /// Results of a key.
+    pub results: u64,
+}
+
+/// What an aim leads to.
+pub struct Chosen<W: Word> {
+    /// The program at the degree of the setting.
+    pub program: Program,
+    /// What is proven of the network there.
+    pub bounds: Bounds,
+    /// Primes, levels and scales.
+    pub setting: Setting<W>,
+    /// The rule of decryption.
+    pub rule: Rule<W>,
+}
+
+/// Degrees that are tried.
+const DEGREES: [usize; 4] = [1 << 13, 1 << 14, 1 << 15, 1 << 16];
+/// Primes of a level that are tried.
+const LEVEL: std::ops::RangeInclusive<u32> = 1..=8;
+/// Bits of a prime that are tried.
+const PRIME_BITS: std::ops::RangeInclusive<u32> = 22..=30;
+/// Bits of a special prime.
+const SPECIAL_BITS: u32 = 30;
+/// Special primes that are tried.
+const SPECIAL: std::ops::RangeInclusive<usize> = 1..=12;
+/// Bits of the primes of a result, at most.
+const MOST_BASE: f64 = 1000.0;
+/// Attempts at one degree.
+const ATTEMPTS: usize = 12;
+
+impl Aim {
+    /// The smallest degree with which results have this error, and there the primes of the least
+    /// work.
+    ///
+    /// # Errors
+    /// When no ring of 128 bits has room, or the network has no program.
+    pub fn choose<W: Word>(
+        &self,
+        graph: &PolyGraph,
+        seed: [u8; 32],
+    ) -> Result<Chosen<W>, NetworkError> {
+        let network = Network::of(graph);
+        for degree in DEGREES {
+            let program = match Program::new(network.clone(), degree / 2) {
+                Err(NetworkError::TooLarge { .. }) if degree < DEGREES[3] => continue,
+                program => program?,
+            };
+            let bounds = Bounds::of(&program, graph)?;
+            if let Some((setting, rule)) = self.setting(&program, &bounds, seed)? {
+                return Ok(Chosen {
+                    program,
+                    bounds,
+                    setting,
+                    rule,
+                });
+            }
+        }
+        Err(NetworkError::TooDeep {
+            depth: network.depth(),
+            log_error: self.error.log2(),
+        })
+    }
+
+    /// The setting of this degree; `None` where there is no room.
+    fn setting<W: Word>(
+        &self,
+        program: &Program,
+        bounds: &Bounds,
+        seed: [u8; 32],
+    ) -> Result<Option<(Setting<W>, Rule<W>)>, NetworkError> {
+        let mut target = self.target(2 * program.slots);
+        let mut least_bits = *PRIME_BITS.start();
+        for _ in 0..ATTEMPTS {
+            let Some(chain) = chain(program, bounds, target, least_bits) else {
+                return Ok(None);
+            };
+            let smallest = chain.level.iter().chain(&chain.base).min();
+            let smallest = smallest.copied().unwrap_or(least_bits);
+            let setting = match Setting::<W>::new(chain, seed) {
+                // Small primes are few.
+                Err(NetworkError::Primes(RnsError::TooFewPrimes { .. })) => {
+                    least_bits = smallest + 1;
+                    continue;
+                }
+                setting => setting?,
+            };
+            match setting.rule(program, bounds, self.results) {
+                Ok(rule) => {
+                    let error = setting.error(program, bounds, &rule)?;
+                    if error <= self.error {
+                        return Ok(Some((setting, rule)));
+                    }
+                    target -= (error / self.error).log2().max(0.25);
+                }
+                Err(NetworkError::MultiKey(
+                    MultiKeyError::NoRoom { .. } | MultiKeyError::Rule { .. },
+                )) => target -= 1.0,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// `log2` of the root of the noise's power, in units of values, that leaves a result this error
+    /// after both parties' floods.
+    fn target(&self, n: usize) -> f64 {
+        // A flood's slots against its reach, and the reach against the noise.
+        let flood = Noise::of_flood(n, 2, 40).times(2.0);
+        let slot = flood.slot_bound().log2() - 40.0;
+        let reach = f64::from(LAMBDA) + 0.5 * (flood::FISHER * self.results as f64).log2();
+        // A reach is a power of two.
+        self.error.log2() - slot - reach - 1.0
+    }
+}
+
+/// Scales that noise asks for, as `log2`.
+struct Needs {
+    /// Of values, by level.
+    values: Vec<f64>,
+    /// Of weights, by level of the product.
+    weights: Vec<f64>,
+    /// True for levels that products of values lead to.
+    is_product: Vec<bool>,
+    /// By level: `log2` of the largest slot.
+    reach: Vec<f64>,
+}
+
+impl Needs {
+    fn of(program: &Program, bounds: &Bounds, target: f64) -> Self {
+        let (levels, n) = (program.steps[0].level, 2 * program.slots);
+        let none = || vec![f64::NEG_INFINITY; levels + 1];
+        let mut needs = Self {
+            values: none(),
+            weights: none(),
+            is_product: vec![false; levels + 1],
+            reach: none(),
+        };
+        let log_n = (n as f64).log2();
+        let fresh = Noise::of_secret_encryption(n) + Noise::of_exact_encoding(n);
+        let fresh = 0.5 * fresh.mean.log2();
+        // Roundings of c_0, c_1 s_1 and c_2 s_2; a key switch has as much again.
+        let rounding = 0.5 * (2.0 * log_n + (2.0 * 2.0 / 3.0 / 12.0f64).log2());
+        let small = -SLACK.log2() + bounds.sensitivity.log2() + 3.0;
+        let mut places = 2.0;
+        for (index, (node, step)) in program.network.nodes.iter().zip(&program.steps).enumerate() {
+            let bounds = &bounds.nodes[index];
+            let level = step.level;
+            needs.reach[level] = needs.reach[level].max(bounds.reach.log2());
+            let ask = |needs: &mut f64, noise: f64, gain: f64, places: &mut f64| {
+                if gain > 0.0 {
+                    *needs = needs.max(noise + gain.log2() - target);
+                    *places += 1.0;
+                }
+                // Products of errors are negligible.
+                *needs = needs.max(noise + small);
+            };
+            let above = level + 1;
+            match (&node.op, &step.work) {
+                (Op::Input { .. }, _) => {
+                    ask(&mut needs.values[level], fresh, bounds.slots, &mut places);
+                }
+                (Op::Linear { .. } | Op::Factor, work) => {
+                    ask(
+                        &mut needs.weights[level],
+                        fresh,
+                        bounds.weights,
+                        &mut places,
+                    );
+                    ask(
+                        &mut needs.values[level],
+                        rounding,
+                        bounds.slots,
+                        &mut places,
+                    );
+                    if matches!(work, Work::Linear(packing) if !packing.keys().is_empty()) {
+                        let noise = rounding + 0.5;
+                        ask(&mut needs.values[above], noise, bounds.rotated, &mut places);
+                    }
+                }
+                (Op::Square | Op::Multiply, _) => {
+                    needs.is_product[level] = true;
+                    ask(
+                        &mut needs.values[level],
+                        rounding,
+                        bounds.slots,
+                        &mut places,
+                    );
+                }
+                (Op::Add | Op::Rearrange(_), _) => {}
+            }
+        }
+        // Encryptions of zero with public keys, of both parties and under both keys.
+        let zeros = 0.5 * (Noise::of_public_encryption(n).mean * 4.0).log2();
+        needs.values[0] = needs.values[0].max(zeros - target);
+        // Powers of all places add up. Few of them are the largest.
+        let share = 0.25 * f64::log2(places);
+        let all = needs.values.iter_mut().chain(&mut needs.weights);
+        all.for_each(|need| *need += share);
+        needs
+    }
+}
+
+/// The primes of the least work for a target of noise; `None` where 128 bits of security allow too
+/// few.
+fn chain(program: &Program, bounds: &Bounds, target: f64, least_bits: u32) -> Option<Chain> {
+    let needs = Needs::of(program, bounds, target);
+    let sizes = LEVEL.flat_map(|count| {
+        let bits = *PRIME_BITS.start().max(&least_bits)..=*PRIME_BITS.end();
+        bits.map(move |bits| (count, bits))
+    });
+    let all = sizes.filter_map(|(count, bits)| of_level(program, &needs, count, bits, least_bits));
+    let (_, chain) = all.min_by_key(|(work, _)| *work)?;
+    Some(chain)
+}
+
+/// The chain of so many primes a level, with its relative work and bits.
+fn of_level(
+    program: &Program,
+    needs: &Needs,
+    count: u32,
+    bits: u32,
+    least_bits: u32,
+) -> Option<((usize, u32), Chain)> {
+    let (degree, levels) = (2 * program.slots, program.steps[0].level);
+    let of_level = f64::from(count * bits);
+    // Primes of that many bits are a little less.
+    let divisor = of_level - 0.01 * f64::from(count);
+    // What a product of values needs, its factors need half of.
+    let mut values = needs.values.clone();
+    for level in 0..levels {
+        if needs.is_product[level] {
+            values[level + 1] = values[level + 1].max((values[level] + of_level) / 2.0);
+        }
+    }
+    let scale_log = values[levels].max(1.0).ceil() as u32;
+    let mut weight_logs = vec![0; levels];
+    let mut scale = f64::from(scale_log);
+    let mut base = 0.0f64;
+    let mut room = |scale: f64, level: usize| {
+        let used = scale + needs.reach[level].max(0.0) + 2.0;
+        base = base.max(used - divisor * level as f64);
+    };
+    room(scale, levels);
+    for level in (0..levels).rev() {
+        if needs.is_product[level] {
+            scale = 2.0 * scale - divisor;
+        } else {
+            let log = needs.weights[level].max(values[level] - scale + of_level);
+            weight_logs[level] = log.max(1.0).ceil() as u32;
+            scale += f64::from(weight_logs[level]) - divisor;
+        }
+        room(scale, level);
+    }
+    // Values may exceed all numbers.
+    if !(base < MOST_BASE) {
+        return None;
+    }
+    let base = base.ceil().max(f64::from(2 * least_bits)) as u32;
+    let primes = base.div_ceil(*PRIME_BITS.end());
+    let base = vec![base.div_ceil(primes).max(least_bits); primes as usize];
+    let level = vec![bits; count as usize];
+    let own = base.iter().sum::<u32>() + levels as u32 * count * bits;
+    let limbs = base.len() + levels * level.len();
+    let limit = max_log_q(degree, SecurityLevel::Bits128)?;
+    let fits = |special: &usize| own + *special as u32 * SPECIAL_BITS <= limit;
+    // Limbs that a key switch transforms.
+    let work = |special: usize| limbs.div_ceil(special) * (limbs + special) + 4 * special;
+    let special = SPECIAL.filter(fits).min_by_key(|&special| work(special))?;
+    let chain = Chain {
+        degree,
+        base,
+        level,
+        levels,
+        special: vec![SPECIAL_BITS; special],
+        scale_log,
+        weight_logs,
+    };
+    Some(((work(special), own), chain))
+}
