@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,41 +115,6 @@ def test_a_client_learns_results(files: tuple[Path, Path], tmp_path: Path) -> No
         with multikey.Client(cloud.address, name, tmp_path / "client") as client:
             assert client.join() is None
         assert party.owner.stop() is None
-
-
-def test_a_delegate_attends_without_the_model(files: tuple[Path, Path], tmp_path: Path) -> None:
-    with attended(files[0], tmp_path) as (cloud, party):
-        name, wanted = party.owner.name, party.loaded.run_float(IMAGES[:1])
-        with multikey.Client(cloud.address, name, tmp_path / "client") as client:
-            party.owner.admit(client.name)
-        with pytest.raises(RunError, match="another process uses the keys"):
-            multikey.hand_over(party.keys, tmp_path / "delegate")
-        party.owner.stop()
-        del party.owner
-        to = str(tmp_path / "delegate")
-        for _ in range(200):
-            # The owner's thread gives the keys back when it ends.
-            gc.collect()
-            done = CliRunner().invoke(app, ["multikey", "hand-over", "--keys", str(party.keys), "--to", to])
-            if done.exit_code == 0:
-                break
-            time.sleep(0.1)
-        assert done.exit_code == 0, done.output
-        with pytest.raises(RunError, match="has no key"):
-            multikey.Delegate(tmp_path / "nothing")
-        party.owner = multikey.Delegate(to)
-        assert party.owner.name == name
-        party.ready.clear()
-        thread = threading.Thread(target=party.attend, args=(cloud.address,))
-        thread.start()
-        assert party.ready.wait(120)
-        assert not party.failure[1:]
-        with multikey.Client(cloud.address, name, tmp_path / "client") as client:
-            client.join()
-            assert np.abs(client.predict(IMAGES[:1]) - wanted).max() <= client.terms.error
-        assert party.owner.results_left == 63
-        party.owner.stop()
-        thread.join()
 
 
 def test_arguments_are_checked(files: tuple[Path, Path], tmp_path: Path) -> None:
