@@ -176,7 +176,8 @@ class ModelOptions:
         float | None,
         typer.Option(
             metavar="X",
-            help="Error of results to aim at, 0.0001 to 2 of their spread (default: 0.05; two-party 0.02; table 0.01).",
+            help="Error of results to aim at, 0.0001 to 2 of their spread (default: 0.05; two-party and coefficient "
+            "engine 0.02; table 0.01).",
         ),
     ] = None
     without: Annotated[

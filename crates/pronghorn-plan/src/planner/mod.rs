@@ -197,6 +197,7 @@ const CLEAR: Method = Method {
 
 /// `client-aided` in the coefficient engine.
 const CLEAR_COEFFICIENT: Method = Method {
+    aim: SHARES_ERROR,
     narrow: true,
     lower: |fixed, options| {
         let lowered = clear::lower(fixed, parameters::clear_coefficient)?;
