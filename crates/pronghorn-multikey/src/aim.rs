@@ -57,6 +57,9 @@ const MOST_BASE: f64 = 1000.0;
 /// Attempts at one degree.
 const ATTEMPTS: usize = 12;
 
+/// A setting with the rule of its decryptions.
+type Agreed<W> = (Setting<W>, Rule<W>);
+
 impl Aim {
     /// The smallest degree with which results have this error, and there the primes of the least
     /// work.
@@ -96,7 +99,7 @@ impl Aim {
         program: &Program,
         bounds: &Bounds,
         seed: [u8; 32],
-    ) -> Result<Option<(Setting<W>, Rule<W>)>, NetworkError> {
+    ) -> Result<Option<Agreed<W>>, NetworkError> {
         let mut target = self.target(2 * program.slots);
         let mut least_bits = *PRIME_BITS.start();
         for _ in 0..ATTEMPTS {
@@ -201,9 +204,12 @@ impl Needs {
                         bounds.slots,
                         &mut places,
                     );
-                    if matches!(work, Work::Linear(packing) if !packing.keys().is_empty()) {
-                        let noise = rounding + 0.5;
-                        ask(&mut needs.values[above], noise, bounds.rotated, &mut places);
+                    if let Work::Linear(packing) = work {
+                        for reads in packing.reads_of_rotations() {
+                            let (noise, gain) = (rounding + 0.5, bounds.rotated);
+                            let gain = gain * (reads as f64).sqrt();
+                            ask(&mut needs.values[above], noise, gain, &mut places);
+                        }
                     }
                 }
                 (Op::Square | Op::Multiply, _) => {
@@ -281,7 +287,8 @@ fn of_level(
         room(scale, level);
     }
     // Values may exceed all numbers.
-    if !(base < MOST_BASE) {
+    let fits = base < MOST_BASE;
+    if !fits {
         return None;
     }
     let base = base.ceil().max(f64::from(2 * least_bits)) as u32;

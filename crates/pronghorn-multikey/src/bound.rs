@@ -143,14 +143,11 @@ impl<W: Word> Sum<'_, W> {
                 let (mut late, mut folds) = (0, 0);
                 if let Work::Linear(packing) = work {
                     (late, folds) = (setting.late(packing), packing.folds.len());
-                    let rotated = match (packing.keys().is_empty(), packing.is_split()) {
-                        (true, _) => 0,
-                        (false, split) => 1 + usize::from(split),
-                    };
                     let parties = self.parties(node.inputs[0]);
                     let noise = common.rotation_noise(setting.limbs(level + 1), parties);
-                    for _ in 0..rotated {
-                        self.enter(noise, setting.scale(level + 1), bounds.rotated);
+                    for reads in packing.reads_of_rotations() {
+                        let gain = bounds.rotated * (reads as f64).sqrt();
+                        self.enter(noise, setting.scale(level + 1), gain);
                     }
                 }
                 let mut summed = self.relinearised(2, level, late);

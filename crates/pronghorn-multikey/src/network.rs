@@ -179,7 +179,7 @@ impl Network {
 
     /// True for values that reach the result without another layer's weights, whose zeros would
     /// hide partial sums.
-    fn shown(&self) -> Vec<bool> {
+    pub(crate) fn shown(&self) -> Vec<bool> {
         let mut shown = vec![false; self.nodes.len()];
         shown[self.output] = true;
         for (index, node) in self.nodes.iter().enumerate().rev() {

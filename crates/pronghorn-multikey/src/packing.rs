@@ -226,6 +226,26 @@ impl Packing {
         steps.len() > MOST_KEYS
     }
 
+    /// For each part of the rotations how often one is read at most: by every ciphertext of the
+    /// output, and first parts by all second parts too. These reads have one noise, not independent
+    /// ones, so that its power is that many times as large.
+    pub fn reads_of_rotations(&self) -> Vec<usize> {
+        if self.keys().is_empty() {
+            return Vec::new();
+        }
+        let outputs = self.products.len();
+        if !self.is_split() {
+            return vec![outputs];
+        }
+        let mut seconds: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for rotation in self.rotations() {
+            let [first, second] = self.parts(rotation.steps);
+            seconds.entry(first).or_default().insert(second);
+        }
+        let most = seconds.values().map(BTreeSet::len).max().unwrap_or(1);
+        vec![outputs, outputs * most]
+    }
+
     /// The rotations by `steps` in one or two parts, the first of which many have in common.
     pub fn parts(&self, steps: usize) -> [usize; 2] {
         if !self.is_split() {

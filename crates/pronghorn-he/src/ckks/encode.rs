@@ -112,7 +112,9 @@ impl<W: Word> Parameters<W> {
         let refused = CkksError::Value { scale, log_modulus };
         let largest = re.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
         // No coefficient is larger than the largest slot.
-        if !(largest * scale < (log_modulus - 1.0).exp2()) {
+        // Not so for values that are no numbers.
+        let fits = largest * scale < (log_modulus - 1.0).exp2();
+        if !fits {
             return Err(refused);
         }
         let coefficients = self.embedding().to_exact_coefficients(re, scale);

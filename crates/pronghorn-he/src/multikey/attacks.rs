@@ -249,3 +249,82 @@ fn a_last_contribution_tells_the_secret_and_answers_take_none() {
     assert!(matches(&read) < N / 20);
     assert!(owner.answer(&chosen, &scene.keys, |_| Ok(())).is_err());
 }
+
+/// A client with false keys makes the outcome an exact multiple of the model's ciphertext `(w_0,
+/// w_1)`, by a factor of its choice. The factor 1 shows `w_0` and `w_1`. A large one lifts the message
+/// with its noise above the flood, and then `s = (message - w_0) / w_1`. The evaluator's encryption
+/// of zero hides `w_0` and `w_1`.
+#[test]
+fn an_outcome_as_computed_tells_the_secret_and_a_rerandomised_one_does_not() {
+    const LARGE: i32 = 110;
+    let scene = Scene::new();
+    let (owner, client) = (scene.secret(0), scene.secret(1));
+    let (basis, weight) = (scene.common.ring().basis(), scene.inputs[0].extended());
+    let parties = scene.sum.extended().parties().to_vec();
+    let place = parties.iter().position(|&party| party == owner.party());
+    let place = 1 + place.expect("a party");
+    let outcome = |log_factor: i32| {
+        let mut words = vec![0; 3 * LIMBS * N];
+        for (to, from) in [(0, 0), (place, 1)] {
+            for limb in 0..LIMBS {
+                let q = basis.prime(limb);
+                let factor = (0..log_factor).fold(1, |power, _| q.mul(power, 2));
+                let known = &weight.poly(from)[limb * N..][..N];
+                let words = &mut words[(to * LIMBS + limb) * N..][..N];
+                std::iter::zip(words, known).for_each(|(word, &x)| *word = q.mul(x, factor));
+            }
+        }
+        let inner = Extended::from_words(&scene.common, parties.clone(), LIMBS, words);
+        Ciphertext::new(inner.expect("in order"), SCALE).expect("room")
+    };
+    // The integers that a phase is so many times of, by the fraction of the modulus that it is.
+    let divided = |phase: &[u64]| -> Vec<i64> {
+        let primes: Vec<f64> = (0..LIMBS).map(|l| basis.prime(l).word() as f64).collect();
+        let size = primes.iter().product::<f64>() / f64::from(LARGE).exp2();
+        let mut fractions = vec![0f64; N];
+        for (limb, words) in phase.chunks_exact(N).enumerate() {
+            let (q, mut words) = (basis.prime(limb), words.to_vec());
+            basis.ntt(limb).inverse(&mut words);
+            let others = (0..LIMBS).filter(|&other| other != limb);
+            let others = others.fold(1, |product, other| {
+                q.mul(product, basis.prime(other).word() % q.word())
+            });
+            let inverse = q.inverse(others).expect("primes differ");
+            let parts = fractions.iter_mut().zip(words);
+            parts.for_each(|(sum, x)| *sum += q.mul(x, inverse) as f64 / primes[limb]);
+        }
+        let centred = fractions.iter().map(|x| x - x.round());
+        centred.map(|x| (x * size).round() as i64).collect()
+    };
+    let matches = |small: &Ciphertext<u64>, large: &Ciphertext<u64>| {
+        let mut parties = [0, 1].map(|i| scene.decryptor(i));
+        let answer = parties[0].answer(large.extended(), &scene.keys, |_| Ok(()));
+        let (contribution, partial) = answer.expect("allowed");
+        let phase = parties[1].complete(large.extended(), &contribution, partial);
+        let q = basis.prime(0);
+        let message = divided(&phase.expect("allowed")).into_iter();
+        let mut message: Vec<u64> = message.map(|x| q.from_i64(x)).collect();
+        basis.ntt(0).forward(&mut message);
+        let part = |of: &SecretKey<u64>| small.extended().part(of.party()).expect("a party");
+        // The client takes its own part off.
+        let own = share(&client, part(&client), None);
+        let first = small.extended().poly(0).iter().zip(&own);
+        let first = first.map(|(x, y)| (x + y) % q.word());
+        let known = &owner.secret().words[..N];
+        let quotients = message
+            .iter()
+            .zip(first)
+            .zip(part(&owner))
+            .map(|((x, y), &z)| {
+                q.mul(
+                    (x + q.word() - y) % q.word(),
+                    q.inverse(z).unwrap_or_default(),
+                )
+            });
+        quotients.zip(known).filter(|(x, y)| x == *y).count()
+    };
+    let [small, large] = [0, LARGE].map(outcome);
+    assert_eq!(matches(&small, &large), N);
+    let [small, large] = [small, large].map(|one| one.rerandomised(&scene.keys).expect("keys"));
+    assert!(matches(&small, &large) < 3);
+}

@@ -3,8 +3,8 @@
 use pronghorn_ring::{Word, random::Stream};
 
 use super::{
-    Common, Contribution, Decryptor, Extended, KeyRing, MultiKeyError, Partial, Party, PublicKeys,
-    Relinearisation, SecretKey, merge,
+    Common, Contribution, Decryptor, EncryptionKeys, Extended, KeyRing, MultiKeyError, Partial,
+    Party, PublicKeys, Relinearisation, SecretKey, decryption::rerandomise, merge,
 };
 use crate::{
     ckks::{self, CkksError, Message, Plaintext, Scalar},
@@ -57,6 +57,22 @@ impl<W: Word> Ciphertext<W> {
     pub fn new(inner: Extended<W>, scale: f64) -> Result<Self, MultiKeyError> {
         inner.common().ring().check_scale(scale, inner.limbs())?;
         Ok(Self { inner, scale })
+    }
+
+    /// The same value with a fresh encryption of zero under the keys of all parties, as whoever
+    /// computed it must do before it shows it. As computed, a ciphertext may be an exact multiple of
+    /// another party's. One who chose the factor then reads that party's secret off decryptions:
+    /// floods have one size, whatever the factor. The noise of an encryption of zero is added; one
+    /// is counted by [`Rule::new`](super::Rule::new).
+    ///
+    /// # Errors
+    /// When a key is missing, or the system has no randomness.
+    pub fn rerandomised(&self, keys: &impl EncryptionKeys<W>) -> Result<Self, MultiKeyError> {
+        let inner = rerandomise(&self.inner, keys)?;
+        Ok(Self {
+            inner,
+            scale: self.scale,
+        })
     }
 
     /// The extended ciphertext.

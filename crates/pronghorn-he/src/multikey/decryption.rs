@@ -440,6 +440,14 @@ fn fresh_stream() -> Result<Stream, MultiKeyError> {
     Ok(Prg::new(&seed, "pronghorn 2026 multi-key decryption").stream(0))
 }
 
+/// The result with a fresh encryption of zero under the keys of all its parties.
+pub(super) fn rerandomise<W: Word>(
+    result: &Extended<W>,
+    keys: &impl EncryptionKeys<W>,
+) -> Result<Extended<W>, MultiKeyError> {
+    result.add(&zero(result, keys, &mut fresh_stream()?)?)
+}
+
 /// A fresh encryption of zero under all keys of a result.
 fn zero<W: Word>(
     result: &Extended<W>,

@@ -60,7 +60,8 @@ impl<W: Word> Common<W> {
         }
     }
 
-    /// Of the encryptions of zero that `parties` re-randomise a result with, each under all keys.
+    /// Of the encryptions of zero that `parties` re-randomise a result with, each under all keys. Of
+    /// a result that one of two learns, the evaluator adds one and the other party one.
     pub(super) fn zeros(&self, parties: usize) -> Noise {
         Noise::of_public_encryption(self.ring().n()).times(parties as f64)
     }

@@ -14,7 +14,7 @@ pub struct LayerStep {
     /// output, at the largest after folds, and before.
     pub met: Vec<f64>,
     pub most_met: [f64; 2],
-    /// True for the result.
+    /// True where the result is this value, or is made from it without another layer's weights.
     pub is_last: bool,
     /// Of a layer of factors, one for each element.
     pub factors: Option<Vec<f64>>,

@@ -273,7 +273,7 @@ impl<'a> Walk<'a> {
             most_before,
             met,
             most_met: [met_after, met_before],
-            is_last: index == network.output,
+            is_last: network.shown()[index],
             factors,
             matrix,
             norms,

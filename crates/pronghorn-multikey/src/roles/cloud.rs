@@ -144,6 +144,9 @@ impl<W: Word> Service<W> {
         let input = messages::decode("request", request)?;
         let input = messages::seeded(&self.terms.setting, "request", &input)?;
         let result = self.cloud.evaluate(client, &input, &self.keys, |_, _| ())?;
+        // A client with false keys and an input of its choice must not see what was computed.
+        let result = result.iter().map(|one| one.rerandomised(&self.keys));
+        let result = result.collect::<Result<Vec<_>, _>>()?;
         Ok(messages::encode(&Outcome {
             client: client.0,
             result: objects(&result, Ciphertext::encode),

@@ -54,8 +54,10 @@
 //! * **Model owner and client**: what they have together.
 //!
 //! All parties are semi-honest beyond these checks. A party that sends wrong shares spoils a result.
-//! Nothing checks a client's public keys for evaluation; no attack by them alone is known, and none
-//! is excluded by a proof.
+//! Nothing checks a client's public keys for evaluation. With false ones a client gets a multiple of
+//! the model's ciphertexts as the outcome, so the cloud re-randomises it before anyone sees it. No
+//! other attack by them is known, and none is excluded by a proof. A client that sends values out of
+//! range or false keys may learn more than its results: floods cover the stated range alone.
 
 mod client;
 mod cloud;

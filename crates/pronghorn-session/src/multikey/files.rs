@@ -84,9 +84,11 @@ impl Directory {
 
     /// Removes a file, if there is one.
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        match fs::remove_file(self.file(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => sync_name(&path),
         }
     }
 

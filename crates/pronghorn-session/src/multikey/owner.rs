@@ -181,6 +181,18 @@ impl OwnerKeys {
             from.rename(SEED, LEAVING)
                 .map_err(CloudError::file(&from.file(SEED)))?;
         }
+        // The copy was complete: the other directory may have decrypted since, so that its ledger is
+        // ahead of this one.
+        if let (Some(leaving), Some(there)) = (from.seed(LEAVING)?, to.seed(SEED)?) {
+            // Hashes compare in constant time.
+            if blake3::hash(leaving.as_bytes()) != blake3::hash(there.as_bytes()) {
+                let of = "another owner";
+                return Err(CloudError::OtherKeys { path: target, of });
+            }
+            return from
+                .remove(LEAVING)
+                .map_err(CloudError::file(&from.file(LEAVING)));
+        }
         for name in [TERMS, LEDGER, CLIENTS] {
             if let Some(bytes) = from.read(name)? {
                 put(&to, name, &bytes)?;
@@ -188,7 +200,12 @@ impl OwnerKeys {
         }
         // The name alone: the hash beside it tells whether weights are a guess.
         if let Some(bytes) = from.read(PUBLISHED)? {
-            put(&to, PUBLISHED, &bytes[..NAME.min(bytes.len())])?;
+            let name = &bytes[..NAME.min(bytes.len())];
+            // Its owner's own record, when the key comes back.
+            let is_known = to.read(PUBLISHED)?.is_some_and(|own| own.starts_with(name));
+            if !is_known {
+                put(&to, PUBLISHED, name)?;
+            }
         }
         for name in [HANDED_OVER, LEAVING] {
             to.remove(name).map_err(CloudError::file(&to.file(name)))?;
@@ -426,8 +443,11 @@ impl OwnerKeys {
     }
 }
 
+/// An owner with what it agreed on.
+type Kept = (Terms<u32>, Owner<u32>);
+
 /// Terms and owner of a directory; none where it has no key.
-fn kept(directory: &Directory) -> Result<Option<(Terms<u32>, Owner<u32>)>, CloudError> {
+fn kept(directory: &Directory) -> Result<Option<Kept>, CloudError> {
     let Some(seed) = directory.seed(SEED)? else {
         return match directory.read(HANDED_OVER)? {
             Some(_) => Err(handed_over(directory)?),

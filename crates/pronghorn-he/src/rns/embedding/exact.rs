@@ -241,7 +241,9 @@ impl Embedding {
         assert!(values.len() <= slots, "no more values than slots");
         let factor = scale / slots as f64;
         let sum: f64 = values.iter().map(|value| (value * factor).abs()).sum();
-        if !(sum < LOG_LIMIT.exp2()) {
+        // Not so for values that are no numbers.
+        let fits = sum < LOG_LIMIT.exp2();
+        if !fits {
             return None;
         }
         let (mut re, mut im) = (vec![[0; 4]; slots], vec![[0; 4]; slots]);
