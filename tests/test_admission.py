@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -146,10 +147,9 @@ def test_work_goes_where_least_of_it_waits() -> None:
         # By now an image is known to take a tenth of a second: ten are more than the sixty guesses there.
         assert nodes.place("m", 1000) == second
         assert nodes.place("m", 10) == first
-        # A client has found that a node does not answer; the next look finds that it does.
+        # A client says that a node does not answer: it is sent elsewhere, and others are not.
         assert nodes.place("m", 1, failed=first.address) == second
-        assert nodes.place("m", 10_000) == second
-        nodes.look()
+        assert nodes.has(first.address)
         assert nodes.place("m", 1) == first
         watched.metrics[first.address]["ready"] = watched.metrics[second.address]["ready"] = False
         nodes.look()
@@ -315,6 +315,76 @@ def test_connections_to_the_service_are_bounded(folder: Path, monkeypatch: pytes
             except urllib.error.URLError:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
+
+
+def test_an_address_has_few_of_the_connections(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pronghorn._admission.MOST_CONNECTIONS_PER_ADDRESS", 2)
+    with pronghorn.Admission("127.0.0.1:0", [], admission_key(folder / "key")) as service, ExitStack() as stack:
+        host, _, port = service.address.rpartition(":")
+
+        def asks(address: str) -> socket.socket:
+            line = socket.create_connection((host, int(port)), timeout=10, source_address=(address, 0))
+            return stack.enter_context(line)
+
+        for _ in range(2):
+            asks("127.0.0.1").sendall(b"GET /heal")
+        assert asks("127.0.0.1").recv(1) == b""
+        other = asks("127.0.0.2")
+        other.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert other.recv(12) == b"HTTP/1.0 200"
+
+
+def test_a_certificate_changes(folder: Path) -> None:
+    """A new certificate serves on, and one that cannot be used leaves that of before in place."""
+    for name in "ab":
+        pronghorn.make_keys(folder / name, hosts=["127.0.0.1"])
+    used = folder / "a" / "server"
+    pair = [(folder / name / "server" / "server.pem").read_text() for name in "ab"]
+    new_key = (folder / "b" / "server" / "server.key").read_bytes()
+    lines: list[str] = []
+    with pronghorn.Admission("127.0.0.1:0", [], admission_key(folder / "key"), tls=used, log=lines.append) as service:
+        host, _, port = service.address.rpartition(":")
+
+        def shown() -> str:
+            return ssl.get_server_certificate((host, int(port)), timeout=10)
+
+        def told(words: str) -> None:
+            deadline = time.monotonic() + 30
+            while not any(words in line for line in lines):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+        first = shown()
+        assert first.split() == pair[0][: len(first)].split()
+        # The certificate of another key.
+        (used / "server.pem").write_text(pair[1])
+        told("is refused")
+        assert shown() == first
+        (used / "server.key").write_bytes(new_key)
+        told("read the certificate again")
+        assert shown().split() == pair[1][: len(shown())].split()
+
+
+def test_tokens_are_those_of_a_node(folder: Path) -> None:
+    key, tokens = admission_key(folder / "key"), folder / "tokens"
+    secret = "0123456789abcdefghijkl"
+    tokens.touch(0o600)
+    for wrong in (secret, f"bob.{secret[1:]}", f"b b.{secret}", f".{secret}", f"bob.{secret}\xe9", "bob." + "x" * 512):
+        tokens.write_text(f"# one\n{wrong}\n")
+        with pytest.raises(InputError, match="line 2 holds no token"):
+            Desk([], key, tokens=tokens)
+    tokens.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="holds no token"):
+        Desk([], key, tokens=tokens)
+    tokens.write_text(f"bob.{secret}\n")
+    desk = Desk([], key, tokens=tokens)
+    # A file that is no text any more lets nobody in, and is no failure of the service.
+    tokens.write_bytes(b"\xff\xfe")
+    assert desk.answer(b"{}", f"Bearer bob.{secret}", "10.0.0.1")[0] == 401
+    # A group may read, as for a node.
+    tokens.write_text(f"bob.{secret}\n")
+    tokens.chmod(0o640)
+    assert desk.answer(b"{}", f"Bearer bob.{secret}", "10.0.0.1")[0] == 503
 
 
 @pytest.fixture

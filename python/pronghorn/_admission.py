@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import re
 import socket
 import ssl
 import threading
@@ -15,13 +16,13 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from pronghorn import _native
+from pronghorn._listener import Bounds, Listener
 from pronghorn._model import native_errors
 from pronghorn._monitor import Monitor, text_of_families
 from pronghorn._placement import LOOK, Fleet, Node, Nodes
@@ -38,10 +39,20 @@ LONGEST = 15.0
 """Seconds of a connection, whatever it sends."""
 MOST_CONNECTIONS = 256
 """At once. More are closed without a word."""
+MOST_CONNECTIONS_PER_ADDRESS = 32
+"""Of these, of one address."""
 PER_CLIENT = 600
 """Tickets a minute of one client, by default."""
 PER_ADDRESS = 6000
 """Requests a minute of one address, by default."""
+OTHERS = 0o037
+"""Bits of a secret's mode that nobody else may have, as for a node: a group may read, as a container's does."""
+TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[!-~]{22,}")
+"""NAME.SECRET, as nodes take it."""
+MOST_TOKEN = 512
+"""Characters of a token."""
+MOST_FILE = 4 << 20
+"""Bytes of a secret's file."""
 
 
 def admission_key(path: str | os.PathLike[str]) -> bytes:
@@ -56,15 +67,36 @@ def admission_key(path: str | os.PathLike[str]) -> bytes:
             made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(made, "wb") as file:
                 file.write(_native.new_admission_key())
-        if path.stat().st_mode & 0o077:
-            raise InputError(f"others may read {path}, which issues tickets: chmod 600 {path}")
-        key = path.read_bytes()
-        with native_errors(RunError):
-            public = _native.admission_public(key)
-        path.with_name(f"{path.name}.pub").write_text(f"{public}\n")
+        key, public = read_admission_key(path)
+        known = path.with_name(f"{path.name}.pub")
+        if not known.exists() or known.read_bytes() != public:
+            known.write_bytes(public)
     except OSError as error:
         raise InputError(f"{path} cannot be used: {error}") from error
     return key
+
+
+def read_admission_key(path: Path) -> tuple[bytes, bytes]:
+    """The key of a file that is there, and what belongs into its `.pub`. Nothing is written.
+
+    Raises:
+        InputError: it is missing or no such key, or others may read it.
+    """
+    key = _secret(path)
+    with native_errors(RunError):
+        return key, f"{_native.admission_public(key)}\n".encode()
+
+
+def _secret(path: Path) -> bytes:
+    try:
+        found = path.stat()
+        if found.st_mode & OTHERS:
+            raise InputError(f"others may read {path}: chmod 600 {path}")
+        if found.st_size > MOST_FILE:
+            raise InputError(f"{path} is too large to be a key or tokens")
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 class Desk:
@@ -233,8 +265,7 @@ class Admission:
             InputError: a file cannot be used, or HTTP beyond loopback.
             RunError: the address cannot be bound.
         """
-        host, _, port = listen.rpartition(":")
-        host = host.strip("[]")
+        host = listen.rpartition(":")[0].strip("[]")
         if tls is None and host not in ("127.0.0.1", "::1", "localhost") and not insecure_plain_tcp:
             raise InputError(f"{listen} is beyond this machine: give --tls DIR")
         self._desk = desk = Desk(
@@ -253,16 +284,6 @@ class Admission:
             timeout = PATIENCE
             server_version = "pronghorn"
             sys_version = ""
-
-            def handle(self) -> None:
-                """A connection, which ends in time."""
-                end = threading.Timer(LONGEST, _cut, (self.connection,))
-                end.daemon = True
-                end.start()
-                try:
-                    super().handle()
-                finally:
-                    end.cancel()
 
             def do_GET(self) -> None:
                 """Whether it is there."""
@@ -289,49 +310,23 @@ class Admission:
             def log_message(self, format: str, *arguments: Any) -> None:
                 """Nodes write down who comes."""
 
-        class Listener(ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            places = threading.BoundedSemaphore(MOST_CONNECTIONS)
-
-            def process_request(self, request: Any, client_address: Any) -> None:
-                """Gives it a thread, where there is a place."""
-                if not self.places.acquire(blocking=False):
-                    return self.shutdown_request(request)
-                return super().process_request(request, client_address)
-
-            def process_request_thread(self, request: Any, client_address: Any) -> None:
-                """And gives the place back."""
-                try:
-                    super().process_request_thread(request, client_address)
-                finally:
-                    self.places.release()
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                """Connections that break off are no news."""
-
-        try:
-            self._server = Listener((host, int(port)), Handler)
-        except OSError as error:
-            raise RunError(f"cannot listen on {listen}: {error}", code="address") from error
-        self._server.daemon_threads = True
         if tls is not None:
             try:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                context.minimum_version = ssl.TLSVersion.TLSv1_3
-                self._certificate = _Certificate(context, Path(tls), log)
+                self._certificate = _Certificate(Path(tls), log)
             except OSError as error:
-                self._server.server_close()
                 raise InputError(f"{tls} cannot be used: {error}") from error
-            # The handshake is its thread's: a silent client keeps nobody waiting.
-            self._server.socket = context.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
+        bounds = Bounds(MOST_CONNECTIONS, MOST_CONNECTIONS_PER_ADDRESS, LONGEST)
+        try:
+            self._server = Listener(listen, Handler, bounds)
+        except OSError as error:
+            raise RunError(f"cannot listen on {listen}: {error}", code="address") from error
+        if self._certificate is not None:
+            self._server.wrap = self._certificate.wrap
 
     @property
     def address(self) -> str:
         """Host and port."""
-        host, port = self._server.server_address[:2]
-        return f"{host!s}:{port}"
+        return self._server.address
 
     def monitor(self, listen: str) -> Monitor:
         """What watches it, on an address of its own: ready where a node takes clients.
@@ -363,11 +358,6 @@ class Admission:
         self._server.server_close()
 
 
-def _cut(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
 def _refusal(code: str, retryable: bool, message: str) -> dict[str, Any]:
     return {"code": code, "retryable": retryable, "message": message}
 
@@ -387,11 +377,15 @@ def _stamp(*paths: Path) -> list[tuple[int, int] | None]:
 class _Certificate:
     """A certificate that is read again when its files change. Where they cannot be used, that of before serves on."""
 
-    def __init__(self, context: ssl.SSLContext, directory: Path, log: Callable[[str], None]) -> None:
-        self._context, self._log = context, log
+    def __init__(self, directory: Path, log: Callable[[str], None]) -> None:
+        self._log = log
         self._files = (directory / "server.pem", directory / "server.key")
         self._stamp = _stamp(*self._files)
-        context.load_cert_chain(*self._files)
+        self._context = self._read()
+
+    def wrap(self, connection: socket.socket) -> socket.socket:
+        """A connection with the certificate of now, whose handshake is still to come."""
+        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
 
     def refresh(self) -> None:
         """Looks at the files."""
@@ -400,10 +394,17 @@ class _Certificate:
             return
         self._stamp = stamp
         try:
-            self._context.load_cert_chain(*self._files)
+            self._context = self._read()
             self._log("read the certificate again")
         except OSError as error:
             self._log(f"the certificate has changed and is refused, that of before serves on: {error}")
+
+    def _read(self) -> ssl.SSLContext:
+        # A context that has read half of a pair has lost what it had.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(*self._files)
+        return context
 
 
 class _TokenFile:
@@ -439,13 +440,20 @@ class _Tokens(NamedTuple):
 
 
 def _read_tokens(path: Path) -> _Tokens:
+    form = "holds no token: it is NAME.SECRET, as `pronghorn keys DIR --token NAME` makes it"
     try:
-        if path.stat().st_mode & 0o077:
-            raise InputError(f"others may read {path}: chmod 600 {path}")
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    return _Tokens(tuple(line.strip().encode() for line in lines if line.strip() and not line.startswith("#")))
+        lines = _secret(path).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} {form}") from error
+    tokens = []
+    for number, line in enumerate(lines, 1):
+        token = line.strip()
+        if not token or line.startswith("#"):
+            continue
+        if len(token) > MOST_TOKEN or TOKEN.fullmatch(token) is None:
+            raise InputError(f"{path}, line {number} {form}")
+        tokens.append(token.encode())
+    return _Tokens(tuple(tokens))
 
 
 class Admitted(NamedTuple):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any
 
+from pronghorn._listener import Bounds, Listener
 from pronghorn.errors import RunError
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of Prometheus' text format."""
 PATIENCE = 5.0
 """Seconds that a connection may be silent."""
+BOUNDS = Bounds(places=32, of_address=32, seconds=15.0)
+"""Of connections. Probes and Prometheus are few."""
 
 
 class Monitor:
@@ -39,7 +42,6 @@ class Monitor:
         Raises:
             RunError: the address cannot be bound.
         """
-        host, _, port = listen.rpartition(":")
 
         class Handler(BaseHTTPRequestHandler):
             timeout = PATIENCE
@@ -60,16 +62,14 @@ class Monitor:
                 """Probes come every few seconds: nothing is written down."""
 
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+            self._server = Listener(listen, Handler, BOUNDS)
         except OSError as error:
             raise RunError(f"cannot listen on {listen} for metrics: {error}", code="address") from error
-        self._server.daemon_threads = True
 
     @property
     def address(self) -> str:
         """Host and port."""
-        host, port = self._server.server_address[:2]
-        return f"{host!s}:{port}"
+        return self._server.address
 
     def __enter__(self) -> Monitor:
         """Begins to answer."""

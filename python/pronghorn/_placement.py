@@ -71,12 +71,12 @@ class Nodes:
         self._seconds: dict[str, float] = {}
 
     def place(self, model: str | None, images: int, failed: str | None = None) -> Node | None:
-        """A node for so many images; None where none is ready. `failed` did not answer a client."""
+        """A node for so many images; None where none is ready. `failed` did not answer this client.
+
+        Others are still sent there until a look finds it dead: no client can take a node from them.
+        """
         with self._lock:
-            for state in self._states:
-                if state.node.address == failed:
-                    state.is_ready = False
-            ready = [state for state in self._states if state.is_ready]
+            ready = [state for state in self._states if state.is_ready and state.node.address != failed]
             if not ready:
                 return None
             chosen = min(ready, key=lambda state: (state.promised, state.clients, random.random()))
