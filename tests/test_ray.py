@@ -101,8 +101,8 @@ def test_a_machine_is_killed_in_the_middle(tmp_path: Path, cluster: Any) -> None
 def test_servers_come_and_go_by_the_work_that_waits(tmp_path: Path, cluster: Any) -> None:
     from pronghorn.on_ray import RayNodes, Scale
 
-    assert [Scale(seconds=10).wanted(waiting) for waiting in (0, 10, 11, 95)] == [1, 1, 2, 10]
-    assert [Scale(2, 3, 10).wanted(waiting) for waiting in (0, 25, 95)] == [2, 3, 3]
+    assert [Scale(seconds=10).wanted(waiting, 5) for waiting in (0, 10, 11, 95)] == [1, 1, 2, 5]
+    assert [Scale(2, 3, 10).wanted(waiting, 1) for waiting in (0, 25, 95)] == [2, 3, 3]
     on_ray = RayNodes(options(tmp_path), host="127.0.0.1", scale=Scale(most=2, seconds=10, rest=1.0))
     wait_for(lambda: len(on_ray(0.0)) == 1)
     first = on_ray(10.0)

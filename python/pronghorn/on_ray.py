@@ -16,6 +16,8 @@ Needs `pip install pronghorn[ray]`, on all machines, with the files that the opt
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import json
 import math
 import os
@@ -23,9 +25,9 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,16 @@ from ray.autoscaler.sdk import request_resources
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pronghorn import _processes
-from pronghorn._admission import MOST_BYTES, PATH, PER_ADDRESS, PER_CLIENT, Desk, admission_key, text_of
+from pronghorn._admission import (
+    LONGEST,
+    MOST_BYTES,
+    PATH,
+    PER_ADDRESS,
+    PER_CLIENT,
+    Desk,
+    read_admission_key,
+    text_of,
+)
 from pronghorn._monitor import TYPE
 from pronghorn._placement import LOOK, Node
 from pronghorn.errors import InputError, RunError
@@ -43,7 +54,7 @@ NAMESPACE = "pronghorn"
 PATIENCE = 1.0
 """Seconds that an actor has to answer; one that still plans its models is asked again."""
 MOST_AT_ONCE = 256
-"""Requests that the application answers at once."""
+"""Requests that the application answers at once; so many more wait, and Ray Serve refuses the others."""
 
 
 class ServerActor:
@@ -103,11 +114,14 @@ class Scale:
     """Of predicted work for each server; where more waits another one starts."""
     rest: float = 300.0
     """Seconds for which fewer must have done until one is drained."""
+    machine: Mapping[str, int] = field(default_factory=lambda: {"CPU": 1})
+    """What the autoscaler is asked for, once a server. Name what only a whole machine has, such as all its CPUs: where
+    one machine has room for two of these, two servers get no second machine."""
 
-    def wanted(self, waiting: float) -> int:
-        """Servers for so much work."""
-        wanted = max(self.least, math.ceil(waiting / self.seconds))
-        return wanted if self.most is None else min(wanted, max(self.most, self.least))
+    def wanted(self, waiting: float, machines: int) -> int:
+        """Servers for so much work, where there are so many machines."""
+        most = machines if self.most is None else self.most
+        return max(self.least, min(math.ceil(waiting / self.seconds), most))
 
 
 class RayNodes:
@@ -115,6 +129,8 @@ class RayNodes:
 
     def __init__(self, options: Sequence[str], *, host: str | None = None, scale: Scale | None = None) -> None:
         """Joins a cluster that `ray.init` or the environment names.
+
+        Servers that run keep the options with which they began: call `drain` before other options are given.
 
         Args:
             options: of `pronghorn serve`; `--tickets` with the admission service's key, a model or `--config`, and
@@ -127,6 +143,7 @@ class RayNodes:
         self._options, self._host, self._scale = list(options), host, scale
         self._leaving: dict[str, Any] = {}
         self._enough_since: float | None = None
+        self._asked_for: int | None = None
 
     def __call__(self, waiting: float = 0.0) -> list[Node]:
         """The nodes of now, where so many predicted seconds of work wait."""
@@ -157,19 +174,18 @@ class RayNodes:
                 ray.get(answer)
         for actor in found:
             ray.kill(actor)
+        self._ask_for(0)
 
     def _chosen(self, machines: list[str], waiting: float) -> list[str]:
         """The machines that are to have a server."""
         free = [machine for machine in machines if machine not in self._leaving]
         if self._scale is None:
             return free
-        wanted = self._scale.wanted(waiting)
+        wanted = self._scale.wanted(waiting, len(free))
+        self._ask_for(wanted)
         have = [machine for machine in free if _actor_of(machine) is not None]
         if len(have) < wanted:
             have += [machine for machine in free if machine not in have][: wanted - len(have)]
-        if len(have) < wanted:
-            # Of a cluster that grows; one that does not takes no notice.
-            request_resources(bundles=[{"CPU": 1}] * wanted)
         now = time.monotonic()
         if len(have) <= wanted:
             self._enough_since = None
@@ -182,6 +198,12 @@ class RayNodes:
             if actor is not None:
                 self._leaving[leaves] = actor, actor.drain.remote()
         return have
+
+    def _ask_for(self, machines: int) -> None:
+        """Tells the autoscaler how many machines there are to be; a cluster that does not grow takes no notice."""
+        if self._scale is not None and machines != self._asked_for:
+            request_resources(bundles=[dict(self._scale.machine)] * machines)
+            self._asked_for = machines
 
     def _see_off(self, machines: dict[str, str]) -> None:
         """Ends the actors of servers that have drained."""
@@ -226,12 +248,14 @@ class _Application:
         scale: Scale | None,
         tokens: str | None,
         has_metrics: bool,
+        insecure_plain_tcp: bool,
         most: dict[str, int],
     ) -> None:
-        self._has_metrics = has_metrics
+        self._has_metrics, self._takes_plain = has_metrics, insecure_plain_tcp
         self._desk = Desk(
             RayNodes(options, host=host, scale=scale),
-            admission_key(key),
+            # A key that is made here would be another than that of the nodes.
+            read_admission_key(Path(key))[0],
             tokens=None if tokens is None else Path(tokens),
             log=lambda line: print(line, flush=True),
             **most,
@@ -257,13 +281,17 @@ class _Application:
     async def _answer(self, request: Any) -> tuple[int, str]:
         match request.method, request.url.path:
             case "POST", path if path == PATH:
-                body = bytearray()
-                async for part in request.stream():
-                    body += part
-                    if len(body) > MOST_BYTES:
-                        return 413, _said("protocol", f"give a body of at most {MOST_BYTES} bytes")
                 address = request.client.host if request.client is not None else ""
-                status, answer = self._desk.answer(bytes(body), request.headers.get("authorization"), address)
+                # Versions of Ray Serve that do not know `ssl_certfile` take no notice of it.
+                if request.url.scheme != "https" and not self._takes_plain and not _is_loopback(address):
+                    return 403, _said("protocol", "the service answers HTTPS alone: Ray Serve has no certificate")
+                try:
+                    body = await asyncio.wait_for(_body(request), LONGEST)
+                except TimeoutError:
+                    return 408, _said("protocol", f"send the body within {LONGEST:.0f} s")
+                if body is None:
+                    return 413, _said("protocol", f"give a body of at most {MOST_BYTES} bytes")
+                status, answer = self._desk.answer(body, request.headers.get("authorization"), address)
                 return status, json.dumps(answer)
             case "GET", "/healthz":
                 return 200, "{}"
@@ -273,6 +301,23 @@ class _Application:
                 return 200, text_of(self._desk.metrics())
             case _:
                 return 404, _said("protocol", f"there is {PATH}")
+
+
+async def _body(request: Any) -> bytes | None:
+    """None: it is too long."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BYTES:
+            return None
+    return bytes(body)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def _said(code: str, message: str) -> str:
@@ -287,21 +332,25 @@ def admission(
     scale: Scale | None = None,
     tokens: str | os.PathLike[str] | None = None,
     metrics: bool = False,
+    insecure_plain_tcp: bool = False,
     tickets_per_client: int = PER_CLIENT,
     requests_per_address: int = PER_ADDRESS,
 ) -> Any:
     """An application for `ray.serve.run`, which answers `POST /v1/sessions` as `pronghorn.Admission` does.
 
     It has one replica, since each knows the work that it has promised itself. Ray Serve starts another where it dies.
-    TLS is Ray Serve's (`HTTPOptions`, `ssl_certfile` and `ssl_keyfile`).
+    TLS is Ray Serve's (`HTTPOptions`, `ssl_certfile` and `ssl_keyfile`). A version without these serves plain HTTP:
+    requests for tickets over HTTP are refused, except on loopback.
 
     Args:
         options: of `pronghorn serve`, as for `RayNodes`.
-        key: the file of `admission_key`, on the machine on which Ray Serve runs the replica. It does not pass Ray.
+        key: the file of `admission_key`, on each machine on which Ray Serve may run the replica. It does not pass Ray,
+            and is not made here.
         host: as for `RayNodes`.
         scale: as for `RayNodes`.
         tokens: a file of tokens there.
         metrics: answers `GET /metrics` too, to whoever reaches the application.
+        insecure_plain_tcp: answers HTTP beyond loopback.
         tickets_per_client: as for `pronghorn.Admission`.
         requests_per_address: likewise.
 
@@ -312,6 +361,12 @@ def admission(
         from ray import serve
     except ImportError as error:
         raise InputError(f"Ray Serve is missing ({error}): pip install pronghorn[ray]") from error
-    made = serve.deployment(name="pronghorn-admission", num_replicas=1, max_ongoing_requests=MOST_AT_ONCE)(_Application)
+    made = serve.deployment(
+        name="pronghorn-admission",
+        num_replicas=1,
+        max_ongoing_requests=MOST_AT_ONCE,
+        max_queued_requests=MOST_AT_ONCE,
+    )(_Application)
     most = {"tickets_per_client": tickets_per_client, "requests_per_address": requests_per_address}
-    return made.bind(list(options), str(key), host, scale, None if tokens is None else str(tokens), metrics, most)
+    known = None if tokens is None else str(tokens)
+    return made.bind(list(options), str(key), host, scale, known, metrics, insecure_plain_tcp, most)
