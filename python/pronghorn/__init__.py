@@ -60,6 +60,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "ClientTls",
+    "ExportError",
     "InputError",
     "InputWarning",
     "Limit",

@@ -20,6 +20,27 @@ class ModelFileError(PronghornError):
     exit_code = 2
 
 
+class ExportError(PronghornError):
+    """A PyTorch module that cannot become an ONNX model, or not with what is installed.
+
+    Attributes:
+        problem: the cause.
+        advice: what to do.
+    """
+
+    exit_code = 2
+
+    def __init__(self, problem: str, advice: str) -> None:
+        """Lays both out, a line each."""
+        self.problem = problem
+        self.advice = advice
+        super().__init__(f"{problem}\n  what to do: {advice}")
+
+    def __reduce__(self) -> tuple[type[ExportError], tuple[str, str]]:
+        """Pickles both."""
+        return type(self), (self.problem, self.advice)
+
+
 class InputError(PronghornError):
     """Data or an option that does not fit the model."""
 

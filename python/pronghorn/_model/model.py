@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn import _check, _native
+from pronghorn import _check, _native, _torch
 from pronghorn._float import run_float
 from pronghorn._inputs import (
     BYTES,
@@ -34,10 +34,14 @@ from pronghorn._outputs import Classes, Predictions, kind_of
 from pronghorn.errors import InputError, PlanError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
+if TYPE_CHECKING:
+    import torch
+
 
 def load(
-    model: Source,
+    model: Source | torch.nn.Module,
     *,
+    example: _torch.Example = None,
     samples: npt.ArrayLike | None = None,
     input_range: tuple[float, float] | None = None,
     shape: ShapeOption = None,
@@ -48,10 +52,17 @@ def load(
     opening: str | None = None,
     name: str | None = None,
 ) -> Model:
-    """Loads an ONNX model.
+    """Loads an ONNX model, or a PyTorch module.
+
+    A module is exported in memory by `torch.onnx.export`, in eval mode and for any number of images. Its modes and
+    weights stay as they are. `Model.exporter` says by which of torch's exporters: the newer one where onnxscript is
+    installed and the module can be exported so, and else TorchScript.
 
     Args:
-        model: a path, the bytes of a file, or an `onnx.ModelProto`.
+        model: a path, the bytes of a file, an `onnx.ModelProto`, or a `torch.nn.Module` of float32 weights.
+        example: the inputs of a module as its `forward` takes them, the batch first: a tensor or an array, a tuple of
+            several, or a dictionary by the names of forward's parameters. One image is enough. By default the first
+            of the samples, or made-up numbers of the `shape`.
         samples: typical inputs `(images, *input_shape)`, which set range and precision of the fixed
             point.
         input_range: the least and the largest input, used without samples. 0 to 1 by default, and 0
@@ -73,11 +84,17 @@ def load(
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: something in the model cannot be run; the error names it.
-        InputError: samples or options do not fit the model.
+        ExportError: the module cannot be exported, or not with what is installed.
+        InputError: the example, samples or options do not fit the model.
     """
     options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error, opening=opening, name=name)
     options = options.changed(input_range=input_range)
-    bare = load_with(model, options, shape=shape, output=output)
+    if _torch.is_module(model):
+        bare = _load_module(_torch.case(model, example, samples, shape), options, shape=shape, output=output)
+    else:
+        if example is not None:
+            raise InputError(f"an example is for PyTorch modules alone: {type(model).__name__} is no torch.nn.Module")
+        bare = load_with(model, options, shape=shape, output=output)
     if input_range is None and bare.takes_integers:
         bare = bare.changed(input_range=BYTES)
     return bare if samples is None else bare.calibrated(samples, stacklevel=3)
@@ -104,6 +121,25 @@ def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None,
     return Model(imported, native, options)
 
 
+def _load_module(case: _torch.Case, options: PlanOptions, *, shape: ShapeOption, output: Output) -> Model:
+    """Loads a PyTorch module by the first exporter whose model can be run.
+
+    Raises: as `load`.
+    """
+    refusals = []
+    for exported in case.exports():
+        try:
+            model = load_with(exported.proto, options, shape=shape, output=output)
+        except UnsupportedModelError as error:
+            refusals.append(error)
+            continue
+        model._exporter = exported.exporter
+        if options.opening != "class":
+            case.check(model._run_by_name)
+        return model
+    raise refusals[0]
+
+
 class Model(Shaped):
     """A model, ready to plan, verify and serve. Made by `load`."""
 
@@ -113,10 +149,17 @@ class Model(Shaped):
         self._native = native
         self._options = options
         self._compiled: dict[PlanOptions, _native.Compiled] = {}
+        self._exporter: str | None = None
 
     def __repr__(self) -> str:
-        """Name and shapes."""
-        return f"<Model {self.name} {list(self.input_shape)} -> {list(self.output_shape)}>"
+        """Name and shapes, and of a PyTorch module the exporter."""
+        exported = "" if self._exporter is None else f", exported by {self._exporter}"
+        return f"<Model {self.name} {list(self.input_shape)} -> {list(self.output_shape)}{exported}>"
+
+    @property
+    def exporter(self) -> str | None:
+        """The exporter of torch that a PyTorch module came through; None for ONNX models."""
+        return self._exporter
 
     @property
     def name(self) -> str:
@@ -191,7 +234,9 @@ class Model(Shaped):
 
     def changed(self, **options: Any) -> Model:
         """The same model with other options of `PlanOptions`."""
-        return Model(self._imported, self._native, self._options.changed(**options))
+        model = Model(self._imported, self._native, self._options.changed(**options))
+        model._exporter = self._exporter
+        return model
 
     def named(self, name: str) -> Model:
         """The same model with a name for clients, where it has none yet."""
@@ -237,6 +282,12 @@ class Model(Shaped):
         checked = as_inputs(inputs, self.input_shape)
         self._warn_of_fractions(checked, stacklevel=2)
         return run_float(self._imported, self._native, checked)[0]
+
+    def _run_by_name(self, values: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
+        """The float model's outputs by name, for inputs by name, of which it needs not all."""
+        named = {name: values[name] for name in self.inputs}
+        inputs = self.join(named) if len(named) > 1 else as_inputs(next(iter(named.values())), self.input_shape)
+        return self.split(run_float(self._imported, self._native, inputs)[0])
 
     def plan(
         self,

@@ -24,6 +24,9 @@ MOST_DIMENSIONS = 32
 
 OLDEST_OPSET = 7
 
+OF_TORCH = (".pt", ".pth", ".ckpt", ".safetensors")
+"""How names of files with a PyTorch module's weights end."""
+
 
 def read(model: Source) -> tuple[ModelProto, int, str]:
     """A checked model with its functions inlined; the version of its operator set; the name of its
@@ -86,10 +89,17 @@ def _read(model: Source) -> tuple[ModelProto, str]:
         _refuse_external(proto)
         return proto, ""
     if not isinstance(model, str | os.PathLike):
-        raise InputError(f"model is {model!r}: give a path, the bytes of an .onnx file, or an onnx.ModelProto")
+        raise InputError(
+            f"model is {model!r:.200}: give a path, the bytes of an .onnx file, an onnx.ModelProto or a torch.nn.Module"
+        )
     path = Path(model)
     if not path.is_file():
         raise ModelFileError(f"there is no file {path}")
+    if path.suffix.lower() in OF_TORCH:
+        raise ModelFileError(
+            f"{path} is not an ONNX model: PyTorch keeps weights in {path.suffix} files\n"
+            "  what to do: load them into their module with torch, and give that: pronghorn.load(module, example=input)"
+        )
     proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
     _load_external(proto, path)
     return proto, path.stem

@@ -1,0 +1,389 @@
+"""PyTorch modules as ONNX models in memory, by torch's own exporters. Nothing is written to disk."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import io
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from pronghorn.errors import ExportError, InputError
+from pronghorn.onnx import ShapeOption
+from pronghorn.onnx.reading import first_line
+
+if TYPE_CHECKING:
+    import torch
+
+Array = npt.NDArray[Any]
+Example = Any
+"""A tensor or an array, a tuple of several, or a dictionary of them by the names of forward's parameters."""
+
+DYNAMO = "torch.onnx, torch.export"
+TORCHSCRIPT = "torch.onnx, TorchScript"
+
+NEAR = 1e-2
+"""Differences of outputs are at most so large a part of the outputs, as root mean squares."""
+
+
+def is_module(model: object) -> TypeGuard[torch.nn.Module]:
+    """Whether a model is a PyTorch module. Imports nothing."""
+    kind = getattr(getattr(sys.modules.get("torch"), "nn", None), "Module", None)
+    return isinstance(kind, type) and isinstance(model, kind)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A module as an ONNX model."""
+
+    proto: onnx.ModelProto
+    exporter: str
+    """The exporter: `DYNAMO` or `TORCHSCRIPT`."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module with an example: one image."""
+
+    module: torch.nn.Module
+    inputs: dict[str, torch.Tensor]
+    """One image each, by the names of forward's parameters."""
+    outputs: list[str] | None
+    """The names of its outputs; None where it gives no tensor, sequence or dictionary of tensors."""
+
+    @property
+    def title(self) -> str:
+        """The name of the module's class."""
+        return type(self.module).__name__
+
+    def exports(self) -> Iterator[Exported]:
+        """The module by each exporter that is installed and can take it, the newer one first.
+
+        Raises:
+            ExportError: no exporter can.
+        """
+        failures = []
+        for exporter, export in _exporters().items():
+            try:
+                proto = self._export(export)
+            except Exception as error:
+                failures.append(f"{exporter}: {_cause(error)}")
+                continue
+            proto.graph.name = self.title
+            yield Exported(proto, exporter)
+        if len(failures) == len(_exporters()):
+            raise ExportError(
+                f"the module {self.title} cannot be exported\n  " + "\n  ".join(failures),
+                "write forward with operations of torch on its inputs, whose shapes and branches do not depend on "
+                "values; or export it to ONNX another way, and load the file"
+                + ("" if DYNAMO in _exporters() else f"; or try torch's newer exporter: {_NEWER}"),
+            )
+
+    def _export(self, export: _Export) -> onnx.ModelProto:
+        """The module with any number of images; where it takes one alone, with that."""
+        with _evaluating(self.module):
+            try:
+                return export(self, 2)
+            except Exception:
+                return export(self, 1)
+
+    def rows(self, images: int) -> tuple[torch.Tensor, ...]:
+        """The inputs, repeated for a number of images."""
+        return tuple(value.repeat(images, *[1] * (value.ndim - 1)) for value in self.inputs.values())
+
+    def check(self, run: Callable[[Mapping[str, Array]], Mapping[str, Array]]) -> None:
+        """Compares the exported model with the module, on the example and on inputs made of it.
+
+        Args:
+            run: the exported model's outputs by name, for inputs by name.
+
+        Raises:
+            ExportError: they differ.
+        """
+        for index, inputs in enumerate(self._probes()):
+            try:
+                with _evaluating(self.module):
+                    wanted = _run(self.module, inputs) or {}
+            except ExportError:
+                if index > 0:
+                    continue  # The module refuses such values.
+                raise
+            found = run({name: _array(value) for name, value in inputs.items()})
+            for name in set(wanted) & set(found):
+                if not _alike(found[name], wanted[name]):
+                    raise ExportError(
+                        f"the exported model gives another {name} than the module {self.title}",
+                        "write forward without branches, loops or shapes that depend on values; "
+                        "or export it to ONNX another way, and load the file",
+                    )
+
+    def _probes(self) -> Iterator[dict[str, torch.Tensor]]:
+        """The example; and, as branches may depend on values, its numbers with the other sign, and in reverse."""
+        real = {name: value for name, value in self.inputs.items() if value.is_floating_point()}
+        yield self.inputs
+        yield {**self.inputs, **{name: -value for name, value in real.items()}}
+        yield {**self.inputs, **{name: value.flip(*range(1, value.ndim)) for name, value in real.items()}}
+
+
+_Export = Callable[[Case, int], onnx.ModelProto]
+"""Exports a case for a number of images: for any number of them, or for one alone."""
+
+
+def case(module: torch.nn.Module, example: Example, samples: npt.ArrayLike | None, shape: ShapeOption) -> Case:
+    """A module with an example input; without one, the first of its samples, or made-up numbers of a shape.
+
+    Raises:
+        InputError: the example does not fit.
+        ExportError: the module is no float32 network that may be used as it is.
+    """
+    module = getattr(module, "_orig_mod", module)  # of torch.compile
+    _check_weights(module)
+    inputs = _inputs(module, example, samples, shape)
+    with _evaluating(module):
+        first, second = (_run(module, inputs) for _ in range(2))
+    if first is not None and second is not None and not all(_alike(first[name], second[name]) for name in first):
+        raise ExportError(
+            f"the module {type(module).__name__} gives other outputs for the same input each time, in eval mode, too",
+            "leave random numbers out of forward, and use nn.Dropout in place of functional.dropout, which "
+            "eval mode does not switch off",
+        )
+    return Case(module, inputs, None if first is None else list(first))
+
+
+def _check_weights(module: torch.nn.Module) -> None:
+    import torch
+
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor) or tensor.is_meta:
+            raise ExportError(f"the weight {name!r} has no values yet", "load the module's weights, or run it once")
+        if tensor.dtype != torch.float32 and (tensor.is_floating_point() or tensor.is_complex()):
+            raise ExportError(
+                f"the weight {name!r} is {tensor.dtype}, and not torch.float32",
+                "give a copy in float32: copy.deepcopy(module).float()",
+            )
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
+            raise ExportError(
+                f"the batch norm {name!r} has no running statistics, and uses those of its batch in eval mode, too",
+                "train it with track_running_stats=True, so that each image is computed by itself",
+            )
+
+
+def _inputs(
+    module: torch.nn.Module, example: Example, samples: npt.ArrayLike | None, shape: ShapeOption
+) -> dict[str, torch.Tensor]:
+    """One image of each input, by the names of forward's parameters."""
+    if example is None:
+        example = _made_up(module, samples, shape)
+    if isinstance(example, Mapping):
+        example = _by_position(module, example)
+    values = list(example) if isinstance(example, tuple | list) else [example]
+    if not values:
+        raise InputError("the example is empty: give a tensor for each input")
+    names = _names(module, len(values))
+    return {name: _tensor(module, name, value) for name, value in zip(names, values, strict=True)}
+
+
+def _made_up(module: torch.nn.Module, samples: npt.ArrayLike | None, shape: ShapeOption) -> Example:
+    if samples is not None:
+        return np.asarray(samples, np.float32)[:1]
+    if isinstance(shape, Mapping):
+        return {name: _ramp(sizes) for name, sizes in shape.items()}
+    if shape is not None:
+        return _ramp(shape)
+    raise InputError(
+        f"an example is missing: torch runs the module {type(module).__name__} once to export it\n"
+        "  what to do: give inputs as forward takes them, the batch first (example=), or samples (samples=)"
+    )
+
+
+def _ramp(shape: Sequence[int]) -> Array:
+    """Numbers from 0 to 1."""
+    try:
+        return np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(tuple(shape))
+    except (TypeError, ValueError):
+        raise InputError(f"shape is {shape!r}: give whole numbers, such as (1, 3, 224, 224)") from None
+
+
+def _by_position(module: torch.nn.Module, example: Mapping[str, Any]) -> list[Any]:
+    """The inputs in the order of forward's parameters."""
+    signature = inspect.signature(module.forward)
+    try:
+        bound = signature.bind(**example)
+    except TypeError as error:
+        names = ", ".join(signature.parameters)
+        raise InputError(f"the example does not fit forward({names}): {error}") from None
+    if bound.kwargs:
+        raise InputError(
+            f"forward takes {', '.join(bound.kwargs)} by name alone, or an input before is left out\n"
+            "  what to do: give each input in its order, or a module whose forward takes them so"
+        )
+    return list(bound.args)
+
+
+def _names(module: torch.nn.Module, count: int) -> list[str]:
+    """The names of forward's first parameters."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(module.forward).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    if len(names) >= count:
+        return names[:count]
+    if all(parameter.kind is not inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
+        raise InputError(f"the example has {count} inputs, and forward takes {len(names)}: {', '.join(names)}")
+    return [*names, *(f"input_{index}" for index in range(len(names), count))]
+
+
+def _tensor(module: torch.nn.Module, name: str, value: Any) -> torch.Tensor:
+    """The first image of an input, where the module is: contiguous, and float32 where it is a real number."""
+    import torch
+
+    try:
+        tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the example's {name} is no tensor of numbers: {first_line(error)}") from None
+    if tensor.ndim < 2 or tensor.shape[0] < 1:
+        raise InputError(
+            f"the example's {name} has shape {list(tensor.shape)}: give the batch first, and an image at least"
+        )
+    if tensor.is_floating_point():
+        tensor = tensor.to(torch.float32)
+    weight = next(chain(module.parameters(), module.buffers()), tensor)
+    # Exporters write what an example in another order of memory does as operators.
+    return tensor[:1].to(weight.device).contiguous()
+
+
+@contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Eval mode and no gradients; the modes of the module and of its parts are as before at the end."""
+    import torch
+
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            # Exporters warn of themselves, and of much that the comparison with the module decides.
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _run(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, Array] | None:
+    try:
+        return _outputs(module(*inputs.values()))
+    except Exception as error:
+        shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in inputs.items())
+        raise ExportError(
+            f"the module {type(module).__name__} does not run in eval mode on the example ({shapes}): {_cause(error)}",
+            "give an example as forward takes it in eval mode (example=), the batch first: one image of it is used. "
+            "Where forward needs targets or batches, give a module that computes the result alone",
+        ) from error
+
+
+def _outputs(result: Any) -> dict[str, Array] | None:
+    import torch
+
+    if isinstance(result, torch.Tensor):
+        return {"output": _array(result)}
+    named: dict[str, Any] = {}
+    if isinstance(result, Mapping):
+        named = {str(name): value for name, value in result.items()}
+    elif isinstance(result, tuple | list):
+        named = {f"output_{index}": value for index, value in enumerate(result)}
+    if not named or not all(isinstance(value, torch.Tensor) for value in named.values()):
+        return None
+    return {name: _array(value) for name, value in named.items()}
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    return np.array(tensor.detach().cpu().numpy())
+
+
+def _alike(found: Array, wanted: Array) -> bool:
+    """Whether arrays have the same numbers, but for rounding; of numbers beyond any bound nothing is known."""
+    one, other = (np.asarray(array, np.float64).ravel() for array in (found, wanted))
+    if one.size != other.size:
+        return False
+    return not np.isfinite(other).all() or bool(np.linalg.norm(one - other) <= NEAR * np.linalg.norm(other))
+
+
+def _cause(error: Exception) -> str:
+    """The kind and the first line of the error that is behind another one."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    said = str(error).strip()
+    return f"{type(error).__name__}: {said.splitlines()[0]}" if said else type(error).__name__
+
+
+_NEWER = "pip install onnxscript, with torch 2.6 or later"
+
+
+def _exporters() -> dict[str, _Export]:
+    """The exporters that are installed, the newer one first.
+
+    Raises:
+        ExportError: none is installed.
+    """
+    import torch
+
+    options = inspect.signature(torch.onnx.export).parameters
+    found: dict[str, _Export] = {}
+    if {"dynamo", "dynamic_shapes"} <= set(options) and importlib.util.find_spec("onnxscript") is not None:
+        found[DYNAMO] = _by_dynamo
+    if "dynamic_axes" in options:
+        found[TORCHSCRIPT] = _by_torchscript
+    if not found:
+        raise ExportError("torch has no exporter to ONNX that can be used here", _NEWER)
+    return found
+
+
+def _by_dynamo(case: Case, images: int) -> onnx.ModelProto:
+    import torch
+
+    options: dict[str, Any] = {}
+    if images > 1:
+        options["dynamic_shapes"] = tuple({0: torch.export.Dim("batch")} for _ in case.inputs)
+    program = torch.onnx.export(
+        case.module,
+        case.rows(images),
+        dynamo=True,
+        verbose=False,
+        input_names=list(case.inputs),
+        output_names=case.outputs,
+        **options,
+    )
+    if program is None:
+        raise RuntimeError("this version of torch gives no program")
+    proto: onnx.ModelProto = program.model_proto
+    return proto
+
+
+def _by_torchscript(case: Case, images: int) -> onnx.ModelProto:
+    import torch
+
+    options: dict[str, Any] = {}
+    if images > 1:
+        options["dynamic_axes"] = {name: {0: "batch"} for name in case.inputs}
+    if "dynamo" in inspect.signature(torch.onnx.export).parameters:
+        options["dynamo"] = False
+    file = io.BytesIO()
+    torch.onnx.export(
+        case.module,
+        case.rows(images),
+        file,
+        input_names=list(case.inputs),
+        output_names=case.outputs,
+        **options,
+    )
+    return onnx.load_model_from_string(file.getvalue())

@@ -1,0 +1,455 @@
+"""PyTorch modules: by a stub of torch, and by torch itself where it is installed."""
+
+from __future__ import annotations
+
+import copy
+import importlib.machinery
+import os
+import pickle
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import pronghorn
+from helpers import floats, model, node
+from pronghorn._torch import DYNAMO, TORCHSCRIPT
+from pronghorn.errors import ExportError, InputError, ModelFileError, UnsupportedModelError
+
+# --- a stub of torch: as much as the export uses ---
+
+
+class Tensor:
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+        self.shape, self.ndim, self.dtype = self.array.shape, self.array.ndim, self.array.dtype.name
+        self.device, self.is_meta = "cpu", False
+
+    def is_floating_point(self) -> bool:
+        return self.array.dtype.kind == "f"
+
+    def is_complex(self) -> bool:
+        return self.array.dtype.kind == "c"
+
+    def to(self, target: str) -> Tensor:
+        return self if target == "cpu" else Tensor(self.array.astype(target))
+
+    def repeat(self, *times: int) -> Tensor:
+        return Tensor(np.tile(self.array, times))
+
+    def flip(self, *axes: int) -> Tensor:
+        return Tensor(np.flip(self.array, axes))
+
+    def numpy(self) -> np.ndarray:
+        return self.array
+
+    def __getitem__(self, place: Any) -> Tensor:
+        return Tensor(self.array[place])
+
+    def __neg__(self) -> Tensor:
+        return Tensor(-self.array)
+
+    detach = cpu = contiguous = lambda self: self
+
+
+class Module:
+    """A ReLU of a matrix product, to which a second input may be added."""
+
+    def __init__(self, dtype: str = "float32") -> None:
+        self.weight = Tensor(floats(4, 3).astype(dtype))
+        self.training = True
+        self.part: Any = types.SimpleNamespace(training=False)
+
+    def modules(self) -> Iterator[Any]:
+        yield from (self, self.part)
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        yield from (("", self), ("part", self.part))
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        yield "weight", self.weight
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        yield from ()
+
+    def parameters(self) -> Iterator[Tensor]:
+        yield self.weight
+
+    buffers = named_buffers
+
+    def eval(self) -> None:
+        self.training = self.part.training = False
+
+    def forward(self, image: Tensor) -> Any:
+        assert not self.training
+        return Tensor(np.maximum(image.array @ self.weight.array, 0))
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        return self.forward(*inputs)
+
+
+class BatchNorm:
+    training, running_mean = True, None
+
+
+Export = Callable[..., onnx.ModelProto]
+
+
+class Exporter:
+    """`torch.onnx.export`: keeps its calls, and fails where it should."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[bool, bool]] = []
+        self.fails: Callable[[bool, bool], bool] = lambda dynamo, free: False
+        self.proto: Export = relu
+
+    def __call__(
+        self,
+        module: Module,
+        args: tuple[Tensor, ...],
+        f: Any = None,
+        *,
+        input_names: list[str],
+        output_names: list[str] | None,
+        dynamo: bool,
+        dynamic_shapes: Any = None,
+        dynamic_axes: Any = None,
+        verbose: bool = False,
+    ) -> Any:
+        assert not module.training
+        assert not module.part.training
+        free = dynamic_shapes is not None or dynamic_axes is not None
+        self.calls.append((dynamo, free))
+        if self.fails(dynamo, free):
+            raise ValueError("it is hard\nand more") from None
+        assert {len(arg.array) for arg in args} == {2 if free else 1}
+        proto = self.proto(module, input_names, output_names or ["y"], "N" if free else 1)
+        if dynamo:
+            return types.SimpleNamespace(model_proto=proto)
+        f.write(proto.SerializeToString())
+        return None
+
+
+def relu(module: Module, inputs: list[str], outputs: list[str], batch: Any) -> onnx.ModelProto:
+    nodes = [node("MatMul", f"{inputs[0]} w", "p"), node("Relu", "p", outputs[0])]
+    return model(nodes, (batch, 4), {"w": module.weight.array}, inputs=inputs, outputs=outputs)
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Exporter:
+    """The exporter of a stub of torch, with onnxscript."""
+    torch: Any = types.ModuleType("torch")
+    norms = types.SimpleNamespace(_BatchNorm=BatchNorm)
+    torch.nn = types.SimpleNamespace(
+        Module=Module,
+        parameter=types.SimpleNamespace(is_lazy=lambda tensor: False),
+        modules=types.SimpleNamespace(batchnorm=norms),
+    )
+    torch.Tensor, torch.tensor, torch.float32 = Tensor, Tensor, "float32"
+    torch.export = types.SimpleNamespace(Dim=str)
+    torch.no_grad = lambda: np.errstate()
+    exporter = Exporter()
+    torch.onnx = types.SimpleNamespace(export=exporter)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    script = types.ModuleType("onnxscript")
+    script.__spec__ = importlib.machinery.ModuleSpec("onnxscript", None)
+    monkeypatch.setitem(sys.modules, "onnxscript", script)
+    return exporter
+
+
+@pytest.fixture
+def without_onnxscript(stub: Exporter, monkeypatch: pytest.MonkeyPatch) -> Exporter:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    return stub
+
+
+def test_a_module_is_a_model(stub: Exporter) -> None:
+    module = Module()
+    network = pronghorn.load(module, example=Tensor(floats(5, 4)), name="mine")
+    assert (network.inputs, network.outputs) == ({"image": (4,)}, {"output": (3,)})
+    assert (network.name, network.exporter) == ("Module", DYNAMO)
+    assert repr(network) == f"<Model Module [4] -> [3], exported by {DYNAMO}>"
+    assert network.calibrated(floats(9, 4)).exporter == DYNAMO
+    assert stub.calls == [(True, True)]
+    images = floats(6, 4)
+    np.testing.assert_allclose(network.run_float(images), np.maximum(images @ module.weight.array, 0), atol=1e-5)
+
+
+def test_modes_are_left_as_they_were(stub: Exporter) -> None:
+    module = Module()
+    pronghorn.load(module, samples=floats(5, 4))
+    assert (module.training, module.part.training) == (True, False)
+    stub.fails = lambda dynamo, free: True
+    with pytest.raises(ExportError):
+        pronghorn.load(module, samples=floats(5, 4))
+    assert (module.training, module.part.training) == (True, False)
+
+
+def test_without_onnxscript_the_older_exporter_is_used(without_onnxscript: Exporter) -> None:
+    assert pronghorn.load(Module(), samples=floats(5, 4)).exporter == TORCHSCRIPT
+    assert without_onnxscript.calls == [(False, True)]
+    without_onnxscript.fails = lambda dynamo, free: True
+    with pytest.raises(ExportError, match="pip install onnxscript"):
+        pronghorn.load(Module(), samples=floats(5, 4))
+
+
+def test_what_one_export_cannot_another_may(stub: Exporter) -> None:
+    stub.fails = lambda dynamo, free: free
+    assert pronghorn.load(Module(), example=floats(1, 4)).exporter == DYNAMO
+    assert stub.calls == [(True, True), (True, False)]
+    stub.calls.clear()
+    stub.fails = lambda dynamo, free: dynamo
+    assert pronghorn.load(Module(), example=floats(1, 4)).exporter == TORCHSCRIPT
+    assert stub.calls == [(True, True), (True, False), (False, True)]
+    stub.fails = lambda dynamo, free: True
+    with pytest.raises(ExportError) as caught:
+        pronghorn.load(Module(), example=floats(1, 4))
+    for text in (f"{DYNAMO}: ValueError: it is hard\n", f"{TORCHSCRIPT}: ValueError: it is hard\n", "what to do"):
+        assert text in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_refused_model_is_tried_by_the_other_exporter(stub: Exporter) -> None:
+    def refused(module: Module, inputs: list[str], outputs: list[str], batch: Any) -> onnx.ModelProto:
+        if len(stub.calls) > 1 and batch == "N":
+            return relu(module, inputs, outputs, batch)
+        return model([node("Erf", inputs[0], outputs[0])], (batch, 4), inputs=inputs, outputs=outputs)
+
+    stub.proto = refused
+    assert pronghorn.load(Module(), example=floats(1, 4)).exporter == TORCHSCRIPT
+    stub.proto = lambda module, inputs, outputs, batch: model(
+        [node("Erf", inputs[0], outputs[0])], (batch, 4), inputs=inputs, outputs=outputs
+    )
+    with pytest.raises(UnsupportedModelError, match="Erf"):
+        pronghorn.load(Module(), example=floats(1, 4))
+
+
+def test_examples(stub: Exporter) -> None:
+    """Of samples, of a shape, or given; by position or name."""
+    options: list[dict[str, Any]] = [
+        {"samples": floats(3, 4)},
+        {"shape": (1, 4)},
+        {"shape": {"image": (1, 4)}},
+        {"example": {"image": floats(2, 4)}},
+        {"example": (floats(2, 4).astype(np.float64),)},
+    ]
+    for given in options:
+        assert pronghorn.load(Module(), **given).input_shape == (4,)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "an example is missing"),
+        ({"shape": (1, "four")}, "whole numbers"),
+        ({"example": {"picture": floats(2, 4)}}, r"forward\(image\)"),
+        ({"example": (floats(2, 4), floats(2, 4))}, "has 2 inputs, and forward takes 1: image"),
+        ({"example": ()}, "empty"),
+        ({"example": floats(4)}, "batch first"),
+        ({"example": floats(2, 4), "shape": (1, 5)}, "does not fit input"),
+    ]
+    for given, words in wrong:
+        with pytest.raises(InputError, match=words):
+            pronghorn.load(Module(), **given)
+    with pytest.raises(InputError, match=r"torch.nn.Module"):
+        pronghorn.load("model.onnx", example=floats(1, 4))
+    with pytest.raises(InputError, match=r"torch.nn.Module"):
+        pronghorn.load(5)  # type: ignore[arg-type]
+
+
+def test_several_inputs_and_outputs(stub: Exporter) -> None:
+    class Two(Module):
+        def forward(self, image: Tensor, row: Tensor) -> Any:  # type: ignore[override]
+            product = np.maximum(image.array @ self.weight.array, 0)
+            return {"scores": Tensor(product + row.array), "inner": Tensor(product)}
+
+    def two(module: Module, inputs: list[str], outputs: list[str], batch: Any) -> onnx.ModelProto:
+        nodes = [node("MatMul", "image w", "p"), node("Relu", "p", "inner"), node("Add", "inner row", "scores")]
+        proto = model(nodes, (batch, 4), {"w": module.weight.array}, inputs=["image"], outputs=outputs)
+        row = onnx.helper.make_tensor_value_info("row", onnx.TensorProto.FLOAT, [batch, 3])
+        assert inputs == ["image", "row"]
+        proto.graph.input.append(row)
+        return proto
+
+    stub.proto = two
+    example = {"row": floats(1, 3), "image": floats(1, 4)}
+    network = pronghorn.load(Two(), example=example, output=["scores", "inner"])
+    assert network.inputs == {"image": (4,), "row": (3,)}
+    assert network.outputs == {"scores": (3,), "inner": (3,)}
+    assert pronghorn.load(Two(), example=example, output="inner").inputs == {"image": (4,)}
+
+
+def test_modules_that_train_are_refused(stub: Exporter) -> None:
+    class Random(Module):
+        def forward(self, image: Tensor) -> Any:
+            return Tensor(image.array * floats(*image.shape))
+
+    class Failing(Module):
+        def forward(self, image: Tensor) -> Any:
+            raise RuntimeError("targets are missing")
+
+    statistics = Module()
+    statistics.part = BatchNorm()
+    cases = [
+        (Random(), "each time"),
+        (Failing(), "eval mode on the example .*targets are missing"),
+        (statistics, "batch norm 'part'"),
+        (Module("float16"), r"'weight' is float16"),
+    ]
+    for module, words in cases:
+        with pytest.raises(ExportError, match=words):
+            pronghorn.load(module, example=floats(1, 4))
+    assert stub.calls == []
+
+
+def test_a_branch_on_values_is_noticed(stub: Exporter) -> None:
+    class Branch(Module):
+        def forward(self, image: Tensor) -> Any:
+            return Tensor(np.maximum(image.array @ self.weight.array, 0) * (1 if image.array.sum() > 0 else 2))
+
+    with pytest.raises(ExportError, match="gives another output"):
+        pronghorn.load(Branch(), example=np.ones((1, 4)))
+
+
+def test_files_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "weights.pth").write_bytes(b"PK")
+    with pytest.raises(ModelFileError, match=r"pronghorn.load\(module, example=input\)"):
+        pronghorn.load(tmp_path / "weights.pth")
+
+
+# --- torch itself ---
+
+
+@pytest.fixture(params=[DYNAMO, TORCHSCRIPT])
+def exporter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each exporter of torch."""
+    pytest.importorskip("torch")
+    if request.param == DYNAMO:
+        pytest.importorskip("onnxscript")
+    else:
+        monkeypatch.setitem(sys.modules, "onnxscript", None)
+    return str(request.param)
+
+
+def test_torch_networks(exporter: str) -> None:
+    """Float and secure runs of a network give the module's outputs, for any number of images."""
+    import torch
+
+    torch.manual_seed(1)
+    nn = torch.nn
+    module = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(), nn.Flatten(), nn.Linear(36, 5)
+    )
+    module[1].eval()
+    weights = copy.deepcopy(module.state_dict())
+    images = floats(20, 1, 8, 8)
+    network = pronghorn.load(module, samples=images)
+    assert network.exporter == exporter
+    assert [part.training for part in module] == [True, False, True, True, True, True, True]
+    assert all(torch.equal(value, weights[name]) for name, value in module.state_dict().items())
+    with torch.no_grad():
+        wanted = module.eval()(torch.from_numpy(images)).numpy()
+    np.testing.assert_allclose(network.run_float(images), wanted, rtol=1e-4, atol=1e-5)
+    report = network.verify(images[:4])
+    assert report.ok
+    assert report.relative_error < 0.1
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_torch_recurrent(exporter: str, kind: str) -> None:
+    import torch
+
+    class Recurrent(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.last = getattr(torch.nn, kind)(4, 6, batch_first=True), torch.nn.Linear(6, 3)
+
+        def forward(self, series: Any) -> Any:
+            return self.last(self.inner(series)[0][:, -1])
+
+    module, series = Recurrent(), floats(5, 7, 4)
+    network = pronghorn.load(module, example=torch.from_numpy(series[:1]))
+    with torch.no_grad():
+        wanted = module(torch.from_numpy(series)).numpy()
+    np.testing.assert_allclose(network.run_float(series), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_torch_several(exporter: str) -> None:
+    import torch
+
+    class Two(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.last = torch.nn.Conv2d(3, 8, 3), torch.nn.Linear(12, 5)
+
+        def forward(self, image: Any, row: Any) -> Any:
+            pooled = self.inner(image).relu().mean((2, 3))
+            return {"scores": self.last(torch.cat([pooled, row], 1)), "pooled": pooled}
+
+    module, values = Two(), {"image": floats(3, 3, 6, 6), "row": floats(3, 4)}
+    network = pronghorn.load(module, example=values, output=["scores", "pooled"])
+    assert network.inputs == {"image": (3, 6, 6), "row": (4,)}
+    found = network.split(network.run_float(network.join(values)))
+    with torch.no_grad():
+        wanted = module(*(torch.from_numpy(value) for value in values.values()))
+    for name, array in found.items():
+        np.testing.assert_allclose(array, wanted[name].numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_torch_refusals(exporter: str) -> None:
+    import torch
+
+    class Branch(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, image: Any) -> Any:
+            return image * 2 if image.sum() > 0 else image * 3
+
+    class Random(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, image: Any) -> Any:
+            return torch.nn.functional.dropout(image.relu(), 0.5, True)
+
+    norm = torch.nn.BatchNorm1d(4, track_running_stats=False)
+    cases = [
+        (Branch(), "gives another output"),
+        (Random(), "each time"),
+        (torch.nn.Sequential(torch.nn.Linear(4, 4), norm), "batch norm '1'"),
+        (torch.nn.Linear(4, 4).half(), "float16"),
+        (torch.nn.LazyLinear(4), "no values yet"),
+        (torch.nn.Linear(3, 4), "does not run in eval mode"),
+    ]
+    for module, words in cases:
+        with pytest.raises(ExportError, match=words):
+            pronghorn.load(module, example=np.ones((1, 4)))
+
+
+WATCHED = """
+import os, sys, tempfile
+import numpy, torch, pronghorn
+
+tempfile.gettempdir()  # it writes a file to find out where it may
+written = []
+
+def watch(event, given):
+    if event != "open":
+        return
+    path, mode, flags = given
+    if flags & (os.O_WRONLY | os.O_RDWR) or any(letter in (mode or "") for letter in "wax+"):
+        written.append(path)
+
+sys.addaudithook(watch)
+module = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 3))
+assert pronghorn.load(module, example=torch.rand(1, 20)).input_shape == (20,)
+found, written = list(written), []
+open(os.devnull, "w").close()
+assert written, "nothing is watched"
+assert not found, found
+"""
+
+
+def test_torch_weights_are_not_written(exporter: str) -> None:
+    """No file is opened for writing from the module to the model."""
+    hide = "" if exporter == DYNAMO else "import sys; sys.modules['onnxscript'] = None\n"
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", hide + WATCHED], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
