@@ -343,3 +343,10 @@ def test_tensors_of_too_many_dimensions_are_refused() -> None:
     constants = {"starts": starts, "ends": np.array([1, 2])}
     with pytest.raises(ModelFileError, match="'starts' has 33 dimensions"):
         import_onnx(model(nodes, ("N", 6), constants).SerializeToString())
+
+
+def test_operators_that_the_exporter_did_not_translate() -> None:
+    error = refused(model([node("Erfc", "x", "y")], ("N", 4)))
+    assert (error.operator, error.node) == ("Erfc", "node_y")
+    assert "the exporter did not translate it" in str(error)
+    assert "approximate=True" in error.advice

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import NodeProto
 
+import pronghorn
 from helpers import check, floats, model, node
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
@@ -218,3 +219,19 @@ def test_a_sigmoid_is_the_clients_at_the_end_alone() -> None:
 def test_parameters_that_no_table_has_are_refused(made: NodeProto, says: str) -> None:
     with pytest.raises(UnsupportedModelError, match=says):
         import_onnx(model([made], (1, 5), opset=24 if made.op_type == "Swish" else 20))
+
+
+def test_a_shape_after_a_sigmoid_is_the_results() -> None:
+    """The client computes the Sigmoid on the shape that the model ends with."""
+    nodes = [node("Conv", "x w", "c"), node("Sigmoid", "c", "s"), node("Reshape", "s t", "y")]
+    constants = {"w": floats(3, 2, 3, 3) / 4, "t": np.array([0, 4, 4, 3])}
+    proto = model(nodes, ("N", 2, 6, 6), constants)
+    assert kinds(check(proto)) == ["input", "conv", "reshape", "sigmoid"]
+    network, images = pronghorn.load(proto, input_range=(-3, 3)), floats(2, 2, 6, 6)
+    assert network.plan().output_shape == network.output_shape == (4, 4, 3)
+    report = network.verify(images)
+    assert report.ok
+    assert report.max_abs_difference < 0.05
+    # A Sigmoid and its shape may both be read.
+    both = [*nodes[:2], node("Reshape", "s t", "r"), node("Flatten", "s", "f"), node("Flatten", "r", "g")]
+    check(model([*both, node("Add", "f g", "y")], ("N", 2, 6, 6), constants))

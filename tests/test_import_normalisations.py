@@ -104,6 +104,60 @@ def test_the_pattern(shape: tuple[Any, ...], axes: list[int], opset: int, form: 
     assert [function["name"] for function in roots(imported)] == ["inverse_root"]
 
 
+def factored(form: str) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
+    """A layer normalisation of `x` along axis 2 as TensorFlow writes it, `x * f + (b - m * f)`; the last node makes
+    `y`."""
+    mean = {"pool": "GlobalAveragePool"}.get(form, "ReduceMean")
+    given: dict[str, Any] = {} if form == "pool" else {"axes": [2]}
+    ends = {
+        "sub": [node("Mul", "m f", "k"), node("Sub", "b k", "e"), node("Add", "e z", "y")],
+        "bare": [node("Neg", "m", "g"), node("Mul", "g f", "k"), node("Add", "z k", "y")],
+        "centred": [node("Mul", "d f", "y")],
+        "one": [node("Neg", "m", "g"), node("Mul", "f g", "k"), node("Add", "z k", "y")],
+    }
+    usual = [node("Neg", "m", "g"), node("Mul", "g f", "k"), node("Add", "k b", "e"), node("Add", "z e", "y")]
+    factor = [node("Div", "one r", "f")] if form == "one" else [node("Reciprocal", "r", "i"), node("Mul", "i s", "f")]
+    nodes = [
+        node(mean, "x", "m", **given),
+        node("Sub", "x m", "d"),
+        node("Mul", "d d", "q"),
+        node(mean, "q", "u", **given),
+        node("Add", "u eps", "a"),
+        node("Sqrt", "a", "r"),
+        *factor,
+        node("Mul", "x f", "z"),
+        *ends.get(form, usual),
+    ]
+    return nodes, {"eps": number(1e-3), "one": number(1), "s": 1 + floats(1, 1, 6) / 4, "b": floats(1, 1, 6)}
+
+
+@pytest.mark.parametrize("form", ["usual", "pool", "sub", "bare", "centred", "one"])
+def test_the_pattern_of_tensorflow(form: str) -> None:
+    nodes, constants = factored(form)
+    used = {name for each in nodes for name in each.input}
+    imported = check(model(nodes, ("N", 4, 6), {name: a for name, a in constants.items() if name in used}, opset=13))
+    assert [function["name"] for function in roots(imported)] == ["inverse_root"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        node("Neg", "u", "g"),
+        node("Neg", "d", "g"),
+        node("Mul", "g i", "k"),
+        node("Mul", "d f", "z"),
+        node("ReduceMean", "q", "u", axes=[1]),
+        node("Add", "k x", "e"),
+    ],
+    ids=str,
+)
+def test_other_sums_are_refused(other: NodeProto) -> None:
+    nodes, constants = factored("usual")
+    changed = [other if each.output == other.output else each for each in nodes]
+    with pytest.raises(UnsupportedModelError):
+        import_onnx(model(changed, ("N", 4, 6), constants, opset=13))
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -488,3 +489,32 @@ def test_the_guide_lists_every_operator() -> None:
     guide = (Path(__file__).parents[1] / "docs" / "guide.md").read_text().partition("## What it runs")[2]
     missing = [name for name in OPERATORS if not re.search(rf"\b{name.rpartition('.')[2]}\b", guide)]
     assert not missing
+
+
+@pytest.mark.parametrize("batch", [1, "N"])
+def test_a_dense_layer_over_the_rows_of_all_images(batch: Any) -> None:
+    """As Keras's Dense on a sequence: the rows of all images become one matrix, and sequences again."""
+    nodes = [
+        node("Reshape", "x rows", "r"),
+        node("MatMul", "r w", "m"),
+        node("Shape", "x", "shape"),
+        node("Gather", "shape places", "free"),
+        node("Concat", "free last", "wanted", axis=0),
+        node("Reshape", "m wanted", "s"),
+        node("Add", "s b", "y"),
+    ]
+    sizes = {"rows": np.array([-1, 5]), "places": np.array([0, 1]), "last": np.array([3])}
+    check(model(nodes, (batch, 4, 5), {**sizes, "w": floats(5, 3), "b": floats(3)}))
+
+
+def test_rows_of_all_images_are_not_mixed() -> None:
+    sizes = {"rows": np.array([-1, 5]), "w": floats(2, 8)}
+    mixing = [
+        [node("ReduceMean", "r", "y", axes=[0])],
+        [node("Transpose", "r", "y", perm=[1, 0])],
+        [node("MatMul", "w r", "y")],
+        [node("Softmax", "r", "y", axis=0)],
+    ]
+    for ends in mixing:
+        with pytest.raises(UnsupportedModelError):
+            import_onnx(model([node("Reshape", "x rows", "r"), *ends], ("N", 8, 5), sizes))

@@ -309,8 +309,10 @@ def test_a_branch_on_values_is_noticed(stub: Exporter) -> None:
         def forward(self, image: Tensor) -> Any:
             return Tensor(np.maximum(image.array @ self.weight.array, 0) * (1 if image.array.sum() > 0 else 2))
 
+    branch = Branch()
+    branch.weight = Tensor(np.eye(4, 3, dtype=np.float32))
     with pytest.raises(ExportError, match="gives another output"):
-        pronghorn.load(Branch(), example=np.ones((1, 4)))
+        pronghorn.load(branch, example=np.array([[3.0, 1, -1, 1]]))
 
 
 def test_files_of_torch(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 import numpy as np
 import onnx
@@ -52,6 +52,23 @@ def fold(lowering: Lowering, site: Site) -> None:
     except Exception as error:
         site.fail(f"its constants do not fit it: {first_line(error)}", "repair or export the model again")
     lowering.constants.update(zip((name for name in node.output if name), results, strict=True))
+
+
+def small_results(node: NodeProto, constants: Mapping[str, Array], opset: int, most: int) -> dict[str, Array]:
+    """The outputs of a node whose inputs are all among `constants`, where they can be computed and have at most `most`
+    elements each; else none.
+    """
+    if has_graphs(node) or not is_constant(constants, node):
+        return {}
+    feeds = {name: constants[name] for name in node.input if name}
+    if _size(node, list(feeds.values())) > most:
+        return {}
+    try:
+        results = _evaluate(node, feeds, opset)
+    except Exception:
+        return {}  # Lowering finds what is wrong, and names it.
+    found = dict(zip((name for name in node.output if name), results, strict=False))
+    return found if all(array.size <= most for array in found.values()) else {}
 
 
 def _evaluate(node: NodeProto, feeds: dict[str, Array], opset: int) -> list[Array]:

@@ -26,6 +26,7 @@ from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, read
 from pronghorn.onnx.registry import RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
+from pronghorn.onnx.unrolling import names_read, unroll
 
 Output = str | Sequence[str] | None
 """The value to compute, or several."""
@@ -106,14 +107,17 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     output_name = proto.graph.output[0].name
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
     reference = _reference(proto, source)
-    lowering = Lowering(
-        opset, {}, one_image=source.type.tensor_type.shape.dim[0].dim_value == 1 or _is_recurrent(proto)
-    )
+    unrolled = unroll(proto, opset)
+    if unrolled:
+        refuse_large(proto)
+    one_image = source.type.tensor_type.shape.dim[0].dim_value == 1 or unrolled or _is_recurrent(proto)
+    lowering = Lowering(opset, {}, one_image=one_image)
     lowering.start(source.name, sizes)
     _lower(_slim(proto, wanted), lowering, output_name)
     result = lowering.values[output_name]
     title = name or str(proto.graph.name) or "model"
-    graph = {"name": title, "nodes": lowering.nodes, "output": result.index}
+    nodes, last = _without_unread(lowering.nodes, result.index)
+    graph = {"name": title, "nodes": nodes, "output": last}
     return ImportedModel(
         graph_json=json.dumps(graph, allow_nan=False),
         tensors=lowering.tensors,
@@ -130,6 +134,18 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     )
 
 
+def _without_unread(nodes: list[dict[str, Any]], output: int) -> tuple[list[dict[str, Any]], int]:
+    """The nodes without those of the client that nothing reads, and the place of the output among them."""
+    read = {output}
+    for index in reversed(range(len(nodes))):
+        if index in read or nodes[index]["op"]["kind"] not in FINISH:
+            read.update(nodes[index]["inputs"])
+    kept = [index for index, node in enumerate(nodes) if index in read or node["op"]["kind"] not in FINISH]
+    places = {index: place for place, index in enumerate(kept)}
+    moved = [{**nodes[index], "inputs": [places[source] for source in nodes[index]["inputs"]]} for index in kept]
+    return moved, places[output]
+
+
 def _cut(proto: ModelProto, output: Output) -> list[str]:
     """Keeps what the output needs; the names of the values in it."""
     graph = proto.graph
@@ -138,7 +154,7 @@ def _cut(proto: ModelProto, output: Output) -> list[str]:
         _refuse_absent(graph, name)
     wanted = names[0] if len(names) == 1 else join_outputs(graph, names)
     nodes = _needed(graph.node, wanted)
-    needed = {wanted}.union(*(node.input for node in nodes))
+    needed = {wanted}.union(*map(names_read, nodes))
     known = [entry for entry in (*graph.output, *graph.value_info) if entry.name == wanted]
     weights = [tensor for tensor in graph.initializer if tensor.name in needed]
     stored = {tensor.name for tensor in weights}
@@ -200,7 +216,7 @@ def _needed(nodes: Iterable[NodeProto], wanted: str) -> list[NodeProto]:
     for node in reversed(list(nodes)):
         if any(name in needed for name in node.output if name):
             kept.append(node)
-            needed.update(node.input)
+            needed.update(names_read(node))
     return kept[::-1]
 
 

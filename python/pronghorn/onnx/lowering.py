@@ -233,12 +233,21 @@ class Lowering:
     def reshape(self, site: Site, value: Value, inner: Iterable[int]) -> Value:
         """The same elements in another shape; no node where the shape is the same."""
         inner = tuple(inner)
-        return value if inner == value.inner else self.emit(site, {"kind": "reshape"}, [value], inner)
+        if inner == value.inner:
+            return value
+        made = self.nodes[value.index]
+        if made["op"]["kind"] in ("sigmoid", "softmax"):
+            # The client computes these last, on a result that has its shape already.
+            before = self.reshape(site, Value(made["inputs"][0], value.shape), inner)
+            return self.emit(site, made["op"], [before], inner)
+        return self.emit(site, {"kind": "reshape"}, [value], inner)
 
     def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int]) -> Value:
         """As `reshape`, to an ONNX shape."""
         found = Value(value.index, tuple(shape))
-        if not found.batched and not self.one_image:
+        # Rows of all images, as a matrix product of a sequence has them, stay apart.
+        are_rows = value.batched and found.shape[1:] == value.shape[1 - len(found.shape) :]
+        if not found.batched and not self.one_image and not (are_rows and len(found.shape) > 1):
             problem = f"its result has shape {list(shape)}, whose first dimension is not the batch, 1"
             site.fail(problem, "keep the batch as first dimension: export with a batch of 1 or a free batch size")
         if math.prod(shape) != math.prod(value.shape):

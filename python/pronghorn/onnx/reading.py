@@ -24,6 +24,9 @@ MOST_DIMENSIONS = 32
 
 OLDEST_OPSET = 7
 
+OF_EXPORTERS = {"Erfc": "use the approximate GELU: keras.activations.gelu(x, approximate=True)"}
+"""What to do about operators of exporters that ONNX does not have."""
+
 OF_TORCH = (".pt", ".pth", ".ckpt", ".safetensors")
 """How names of files with a PyTorch module's weights end."""
 
@@ -184,6 +187,7 @@ def _check(proto: ModelProto) -> int:
         )
     if proto.graph.sparse_initializer:
         raise UnsupportedModelError("sparse weights are not supported", "export with dense weights")
+    _refuse_unknown(proto, versions[0])
     # The checker wants every input's and output's rank; some exporters leave it out, and nothing
     # here needs it.
     entries = [entry.type.tensor_type for entry in (*proto.graph.input, *proto.graph.output)]
@@ -194,6 +198,20 @@ def _check(proto: ModelProto) -> int:
     for tensor in open_ended:
         tensor.ClearField("shape")
     return int(versions[0])
+
+
+def _refuse_unknown(proto: ModelProto, opset: int) -> None:
+    """Refuses operators that the exporter passed on without translating them."""
+    own = {function.name for function in proto.functions}
+    for node in proto.graph.node:
+        if node.domain in ("", "ai.onnx") and node.op_type not in own and not onnx.defs.has(node.op_type):
+            raise UnsupportedModelError(
+                f"ONNX has no operator {node.op_type}: the exporter did not translate it",
+                OF_EXPORTERS.get(node.op_type, "use other operators in its place, and export the model again"),
+                node=node.name or next(iter(node.output), ""),
+                operator=node.op_type,
+                opset=opset,
+            )
 
 
 def _names(proto: ModelProto) -> Iterator[object]:

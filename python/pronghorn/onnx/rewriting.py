@@ -26,15 +26,12 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
     known = constants_of(nodes, constants)
 
-    def replaced(node: NodeProto) -> NodeProto | None:
-        return (
-            _binary(node, makers, constants)
-            or recognised(node, places, nodes, known)
-            or normalisation(node, makers, known)
-            or _normalised(node, makers, known, constants)
-        )
+    def replaced(node: NodeProto) -> list[NodeProto]:
+        one = _binary(node, makers, constants) or recognised(node, places, nodes, known)
+        several = None if one is not None else normalisation(node, makers, known)
+        return several or [one or _normalised(node, makers, known, constants) or node]
 
-    return [replaced(node) or node for node in nodes]
+    return [made for node in nodes for made in replaced(node)]
 
 
 def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:

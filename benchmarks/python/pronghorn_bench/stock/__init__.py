@@ -3,5 +3,5 @@
     python -m pronghorn_bench.stock --photos DIR [--group NAME ...] [--only NAME ...] [--json FILE]
 
 Each network is built with random weights, exported, and planned on samples. Its fixed-point form is scored on other
-samples. Torch's networks take the statistics of their batch norms from 16 photos or series. Tables are trained.
+samples. Batch norms take their statistics from 16 photos or series. Tables are trained.
 """

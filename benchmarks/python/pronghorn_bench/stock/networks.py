@@ -24,7 +24,7 @@ class Network:
     name: str
     """Its name in its package."""
     exporter: str
-    """`torchscript` or `dynamo` (torch's two exporters), `skl2onnx`, or `keras`."""
+    """`torchscript` or `dynamo` (torch's two exporters), `skl2onnx`, `keras` or `tf2onnx`."""
     source: str
     """Where it is from: `torchvision`, `timm`, `small`, `sklearn` or `keras`."""
 
@@ -44,7 +44,7 @@ class Network:
             case "sklearn":
                 return ("sklearn", "skl2onnx")
             case _:
-                return ("keras", "torch")
+                return ("keras", "tensorflow", "tf2onnx") if self.exporter == "tf2onnx" else ("keras", "torch")
 
     def export(self, path: Path, folder: Path) -> tuple[Floats, Floats]:
         """Writes the network. Returns samples to plan on, and others to score on."""
@@ -52,7 +52,7 @@ class Network:
             case "sklearn":
                 return tables.export(self.name, path)
             case "keras":
-                inputs = kerases.export(self.name, path, folder)
+                inputs = kerases.export(self.name, path, folder, self.exporter == "tf2onnx")
             case "small":
                 inputs = small.export(self.name, path, self.exporter == "dynamo")
             case _:
@@ -105,4 +105,5 @@ GROUPS = {
     ],
     "tables": _networks("skl2onnx", "sklearn", " ".join(tables.MODELS)),
     "keras": _networks("keras", "keras", " ".join(kerases.MODELS)),
+    "tf2onnx": _networks("tf2onnx", "keras", " ".join((*kerases.MODELS, *kerases.MORE))),
 }

@@ -33,7 +33,7 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
     return lowering.dense(site, value, lowering.floats(site, weight, "B"), bias)
 
 
-@operator("MatMul")
+@operator("MatMul", unbatched=True)
 def _matmul(lowering: Lowering, site: Site) -> Value:
     names = site.input(0), site.input(1)
     if all(name in lowering.values for name in names):
@@ -43,8 +43,9 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
     if matrix.ndim > 2 and all(size == 1 for size in matrix.shape[:-2]) and len(value.shape) >= matrix.ndim:
         matrix = matrix.reshape(matrix.shape[-2:])
     if matrix.ndim == 2 and left and len(value.shape) >= 2 and value.shape[-1] == matrix.shape[0]:
-        return _matmul_last(lowering, site, value, matrix.T)
-    if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.shape[1] == matrix.shape[1]:
+        product = _matmul_last(lowering, site, value, matrix.T)
+        return product if value.batched else Value(product.index, product.inner)
+    if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.batched and value.shape[1] == matrix.shape[1]:
         return mix(lowering, site, value, matrix)
     problem = f"a matrix of shape {list(matrix.shape)} with a value of shape {list(value.shape)} is not supported"
     site.fail(problem, "supported are value (..., K) times matrix (K, N), and matrix (M, K) times value (batch, K, P)")
