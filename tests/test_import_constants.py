@@ -92,3 +92,33 @@ def test_networks_equal_the_oracle(kind: str, trust: str) -> None:
     report = network.verify(images[:3], trust=trust)
     assert report.disagreements == 0
     assert report.expected_error < 0.1
+
+
+@pytest.mark.parametrize("size", [6, 7])
+def test_pads_in_torchs_order(size: int) -> None:
+    """Half of what is missing before and the rest after, last dimension first: torch turns the order round."""
+    nodes = [
+        node("Transpose", "x", "t", perm=[0, 3, 1, 2]),
+        node("Shape", "t", "shape"),
+        node("Gather", "shape two", "size", axis=0),
+        node("Add", "size one", "more"),
+        node("Div", "more two", "out"),
+        node("Mul", "out two", "span"),
+        node("Add", "span one", "end"),
+        node("Sub", "end size", "missing"),
+        node("Div", "missing two", "before"),
+        node("Sub", "missing before", "after"),
+        node("Unsqueeze", "before zero", "b"),
+        node("Unsqueeze", "after zero", "a"),
+        node("Concat", "b a b a none", "all", axis=0),
+        node("Reshape", "all pairs", "rows"),
+        node("Slice", "rows last first zero back", "turned"),
+        node("Transpose", "turned", "columns", perm=[1, 0]),
+        node("Reshape", "columns flat", "pads"),
+        node("Pad", "t pads", "y"),
+    ]
+    constants = {"one": np.array(1), "two": np.array(2), "zero": np.array([0]), "none": np.zeros(4, np.int64)}
+    constants |= {"pairs": np.array([-1, 2]), "flat": np.array([-1]), "back": np.array([-1])}
+    constants |= {"last": np.array([-1]), "first": np.array([-(2**63) + 1])}
+    padded = 2 * ((size + 1) // 2) + 1
+    assert check(model(nodes, ("N", size, size, 2), constants)).output_shape == (2, padded, padded)

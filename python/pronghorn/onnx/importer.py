@@ -250,7 +250,7 @@ def _slim(proto: ModelProto, wanted: list[str]) -> ModelProto:
     """Constants folded by onnxslim; unchanged where it fails, as lowering can do most of it.
 
     Its other passes are left out: lowering does what they do, and they take a Dropout in training
-    mode away. A chain of layers has nothing to fold or to sort. It is spared the import, which takes
+    mode away. So is its inference of shapes, which computes some pads in the wrong order. A chain of layers has nothing to fold or to sort. It is spared the import, which takes
     longer than the rest.
     """
     if _is_chain(proto):
@@ -261,7 +261,8 @@ def _slim(proto: ModelProto, wanted: list[str]) -> ModelProto:
     bare, inner = copy.deepcopy(proto), [name for name in wanted if name != proto.graph.output[0].name]
     bare.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in inner)
     try:
-        slim = onnxslim.slim(bare, size_threshold=4 * MAX_ELEMENTS, skip_optimizations=SLIM_SKIPS)
+        options = {"size_threshold": 4 * MAX_ELEMENTS, "skip_optimizations": SLIM_SKIPS, "no_shape_infer": True}
+        slim = onnxslim.slim(bare, **options)
     except Exception:
         return proto
     names = [proto.graph.output[0].name, *inner]
