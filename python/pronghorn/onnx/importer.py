@@ -250,8 +250,9 @@ def _slim(proto: ModelProto, wanted: list[str]) -> ModelProto:
     """Constants folded by onnxslim; unchanged where it fails, as lowering can do most of it.
 
     Its other passes are left out: lowering does what they do, and they take a Dropout in training
-    mode away. So is its inference of shapes, which computes some pads in the wrong order. A chain of layers has nothing to fold or to sort. It is spared the import, which takes
-    longer than the rest.
+    mode away. So is its inference of shapes, which computes some pads in the wrong order. A chain
+    of layers has nothing to fold or to sort. It is spared the import, which takes longer than the
+    rest.
     """
     if _is_chain(proto):
         return proto
