@@ -47,7 +47,7 @@ lint: setup
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	! cargo tree --package pronghorn-python --edges normal,build,features | grep -e test-seed -e toy-protocols
+	! cargo tree --package pronghorn-python --edges normal,build,features | grep -e test-seed -e toy-protocols -e fixed-keys
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(FUZZ_CHECK)
 	cargo fmt --manifest-path constant-time/Cargo.toml --check

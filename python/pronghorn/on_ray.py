@@ -60,9 +60,10 @@ MOST_AT_ONCE = 256
 class ServerActor:
     """A server of one machine, which ends with the actor, however that ends."""
 
-    def __init__(self, host: str, options: Sequence[str]) -> None:
-        """Starts `pronghorn serve` with these options, on free ports of an address."""
-        ports = [_free_port(host) for _ in range(2)]
+    def __init__(self, host: str, options: Sequence[str], ports: tuple[int, int] | None = None) -> None:
+        """Starts `pronghorn serve` with these options, on an address: for clients and for metrics, free ports where
+        none are given."""
+        ports = ports or (_free_port(host), _free_port(host))
         self._node = Node(f"{host}:{ports[0]}", f"{host}:{ports[1]}")
         place = ["--listen", self._node.address, "--node", self._node.address, "--metrics", self._node.metrics]
         self._process = subprocess.Popen(
@@ -127,7 +128,14 @@ class Scale:
 class RayNodes:
     """The nodes of a cluster, for an admission service: those whose actors answer."""
 
-    def __init__(self, options: Sequence[str], *, host: str | None = None, scale: Scale | None = None) -> None:
+    def __init__(
+        self,
+        options: Sequence[str],
+        *,
+        host: str | None = None,
+        ports: tuple[int, int] | None = None,
+        scale: Scale | None = None,
+    ) -> None:
         """Joins a cluster that `ray.init` or the environment names.
 
         Servers that run keep the options with which they began: call `drain` before other options are given.
@@ -135,12 +143,14 @@ class RayNodes:
         Args:
             options: of `pronghorn serve`; `--tickets` with the admission service's key, a model or `--config`, and
                 `--tls` beyond loopback.
-            host: where servers listen, each on ports of its own; the machine's address where not given.
+            host: where servers listen; the machine's address where not given.
+            ports: for clients and for metrics, on each machine. A firewall can then leave the first to clients and the
+                second to the admission service. Free ones where not given.
             scale: how many there are. Where not given each machine has one, and machines that come get one.
         """
         if not ray.is_initialized():
             ray.init(namespace=NAMESPACE)
-        self._options, self._host, self._scale = list(options), host, scale
+        self._options, self._host, self._ports, self._scale = list(options), host, _checked(ports), scale
         self._leaving: dict[str, Any] = {}
         self._enough_since: float | None = None
         self._asked_for: int | None = None
@@ -223,7 +233,13 @@ class RayNodes:
             lifetime="detached",
             get_if_exists=True,
             scheduling_strategy=here,
-        ).remote(host, self._options)
+        ).remote(host, self._options, self._ports)
+
+
+def _checked(ports: tuple[int, int] | None) -> tuple[int, int] | None:
+    if ports is not None and not (len(set(ports)) == 2 and all(0 < port < 1 << 16 for port in ports)):
+        raise InputError(f"ports: give one for clients and another for metrics, each 1 to 65535, not {ports}")
+    return ports
 
 
 def _name(machine: str) -> str:
@@ -245,6 +261,7 @@ class _Application:
         options: Sequence[str],
         key: str,
         host: str | None,
+        ports: tuple[int, int] | None,
         scale: Scale | None,
         tokens: str | None,
         has_metrics: bool,
@@ -253,7 +270,7 @@ class _Application:
     ) -> None:
         self._has_metrics, self._takes_plain = has_metrics, insecure_plain_tcp
         self._desk = Desk(
-            RayNodes(options, host=host, scale=scale),
+            RayNodes(options, host=host, ports=ports, scale=scale),
             # A key that is made here would be another than that of the nodes.
             read_admission_key(Path(key))[0],
             tokens=None if tokens is None else Path(tokens),
@@ -329,6 +346,7 @@ def admission(
     key: str | os.PathLike[str],
     *,
     host: str | None = None,
+    ports: tuple[int, int] | None = None,
     scale: Scale | None = None,
     tokens: str | os.PathLike[str] | None = None,
     metrics: bool = False,
@@ -347,6 +365,7 @@ def admission(
         key: the file of `admission_key`, on each machine on which Ray Serve may run the replica. It does not pass Ray,
             and is not made here.
         host: as for `RayNodes`.
+        ports: likewise.
         scale: as for `RayNodes`.
         tokens: a file of tokens there.
         metrics: answers `GET /metrics` too, to whoever reaches the application.
@@ -369,4 +388,4 @@ def admission(
     )(_Application)
     most = {"tickets_per_client": tickets_per_client, "requests_per_address": requests_per_address}
     known = None if tokens is None else str(tokens)
-    return made.bind(list(options), str(key), host, scale, known, metrics, insecure_plain_tcp, most)
+    return made.bind(list(options), str(key), host, _checked(ports), scale, known, metrics, insecure_plain_tcp, most)

@@ -116,6 +116,8 @@ pub use channel::{
     ChannelError, ClientChannel, ClientTls, KeyRequest, ServerChannel, ServerTls, Token, Trusted,
     check_files, fingerprint, make_keys,
 };
+#[cfg(feature = "fixed-keys")]
+pub use channel::{Opened, Peers};
 pub use client::{
     Client, ConnectOptions, ImagesDone, Prediction, Stats, TicketSource, list_models,
 };

@@ -232,7 +232,31 @@ impl Tickets {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Whatever a service signs: fields that cannot be read are refused, and a ticket serves once.
+        #[test]
+        fn any_signed_fields_are_read_or_refused(
+            start in prop::collection::vec(any::<u8>(), 0..20),
+            rest in prop::collection::vec(any::<u8>(), 0..60),
+            at in 0..80_usize,
+        ) {
+            let signer = signer();
+            let node = node(&signer, "one");
+            let good = signer.issue("one", Some("alice"), MINUTE).expect("it is short");
+            let fields = &good[SIGNATURE..];
+            let kept = &fields[..at.min(fields.len())];
+            for fields in [[kept, &rest].concat(), [&start, fields].concat(), rest.clone()] {
+                let mut bytes = signer.0.sign(&[CONTEXT, &fields].concat()).as_ref().to_vec();
+                bytes.extend(&fields);
+                let taken = node.take(&bytes);
+                prop_assert!(taken.is_err() || node.take(&bytes) == Err(TicketError::Used));
+            }
+        }
+    }
 
     fn signer() -> Signer {
         Signer::new(&Signer::generate().expect("there is randomness")).expect("it is a key")

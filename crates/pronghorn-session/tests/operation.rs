@@ -258,8 +258,10 @@ fn what_is_done_is_counted() {
     assert!(opening > 0 && predicting >= found.stats.bytes_sent);
     let [opening, waiting, preparing, predicting] = model.bytes_sent.map(|(_, bytes)| bytes);
     assert_eq!((waiting, preparing), (0, 0));
-    // The plan, of a kilobyte or so, comes before the batch.
-    assert!(opening > 300 && predicting >= found.stats.bytes_received);
+    // The plan comes before the batch.
+    let plan = common::model().plan().to_bytes().len() as u64;
+    assert!(opening > plan, "{opening} bytes with a plan of {plan}");
+    assert!(predicting >= found.stats.bytes_received);
     assert_eq!((end.memory_used, end.failures), (0, vec![]));
 }
 
@@ -326,4 +328,40 @@ fn probes_are_no_errors() {
     let mut sorted = levels.clone();
     sorted.sort();
     assert_eq!(sorted, [Level::Debug, Level::Warning]);
+}
+
+/// A client that breaks off in the middle, or whose batch fails, has used what went.
+#[test]
+fn bytes_of_a_batch_that_breaks_off_are_counted() {
+    let caps = caps(&[("max-clients", 4), ("max-daily-bytes-per-client", 4000)]);
+    let running = Running::mock(Limits { caps, ..patient() });
+    let gone = |sessions| {
+        for _ in 0..2000 {
+            let log = running.log();
+            if log.iter().filter(|line| line.contains(" left: ")).count() >= sessions {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{:?}", running.log());
+    };
+    let breaks_off = || {
+        let mut raw = Raw::begun(running.address(), 5);
+        for done in 0..3 {
+            raw.send(Kind::Data, &vec![done as u8; 1 + done * 1000]);
+        }
+        raw
+    };
+    // One that says no more than its hello and the batch's beginning uses some hundred bytes.
+    drop(Raw::begun(running.address(), 5));
+    gone(1);
+    // 3,003 bytes and the hellos are within the limit. With the server's answers they are not.
+    let mut raw = breaks_off();
+    raw.receive(&[(Kind::Data, 1 << 20)])
+        .expect("the game goes on");
+    drop(raw);
+    gone(2);
+    let error = Raw::begun(running.address(), 5).expect_error();
+    assert_eq!(error.code, ErrorCode::Limit);
+    assert!(error.text.contains("max-daily-bytes"), "{}", error.text);
 }

@@ -25,6 +25,8 @@ mod client;
 mod error;
 mod exporter;
 mod files;
+#[cfg(feature = "fixed-keys")]
+mod fixed;
 mod handshake;
 mod keys;
 mod pinned;
@@ -45,6 +47,8 @@ use rustls::crypto::{
     },
 };
 
+#[cfg(feature = "fixed-keys")]
+pub use self::fixed::{Opened, Peers};
 use self::token::Tokens;
 pub(crate) use self::{
     binding::{Binding, bound_plan},

@@ -37,7 +37,7 @@ const RECORDS_A_KEY: u64 = 1 << 24;
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 
 /// The keys that come after those in use.
-trait Schedule: Send {
+pub(super) trait Schedule: Send {
     fn next_to_send(&mut self) -> Result<(u64, ConnectionTrafficSecrets), Error>;
     fn next_to_receive(&mut self) -> Result<(u64, ConnectionTrafficSecrets), Error>;
 }
@@ -55,13 +55,13 @@ impl<Data: Send> Schedule for KernelConnection<Data> {
 type Shared = Arc<Mutex<Box<dyn Schedule>>>;
 
 /// Both directions of a connection whose handshake is over.
-pub(super) fn directions<Data: Send + 'static>(
+pub(super) fn directions(
     suite: &'static Tls13CipherSuite,
     secrets: ExtractedSecrets,
-    kernel: KernelConnection<Data>,
+    schedule: impl Schedule + 'static,
     takes_tickets: bool,
 ) -> (Sealer, Opener) {
-    let schedule: Shared = Arc::new(Mutex::new(Box::new(kernel)));
+    let schedule: Shared = Arc::new(Mutex::new(Box::new(schedule)));
     let sealer = Sealer {
         suite,
         schedule: schedule.clone(),

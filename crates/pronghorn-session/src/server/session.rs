@@ -11,7 +11,11 @@ use std::{
 use pronghorn_engine::{Connection as Keys, EngineError, ServerPrepared};
 use pronghorn_plan::cost::{self, Speed};
 
-use super::{Server, models::Served, usage::Whose};
+use super::{
+    Server,
+    models::Served,
+    usage::{Usage, Whose},
+};
 use crate::{
     channel::{Admission, ChannelError, PROOF_BYTES, Secured, bound_plan},
     drive::drive,
@@ -43,9 +47,12 @@ struct Record {
     batches: u64,
     images: u64,
     listed: bool,
-    served: Option<Arc<Served>>,
+    /// Who has a place, and the model that it asks.
+    admitted: Option<(Whose, Arc<Served>)>,
     /// What was counted of its traffic.
     traffic: Traffic,
+    /// Bytes of that which its limits have not been told of.
+    uncounted: u64,
     /// Of what comes next.
     phase: Phase,
 }
@@ -60,15 +67,24 @@ struct Session<'a> {
 }
 
 impl Record {
-    /// Counts the traffic since it was last counted, and says how many bytes that was.
-    fn count_traffic(&mut self, link: &Link) -> u64 {
-        let Some(served) = &self.served else {
-            return 0;
+    /// Counts the traffic since it was last counted.
+    fn count_traffic(&mut self, link: &Link) {
+        let Some((_, served)) = &self.admitted else {
+            return;
         };
         let more = link.traffic.since(self.traffic);
         served.counters.add_traffic(self.phase, more);
         self.traffic = link.traffic;
-        more.bytes_sent + more.bytes_received
+        self.uncounted += more.bytes_sent + more.bytes_received;
+    }
+
+    /// Counts the bytes since the last such count against the limits.
+    fn use_bytes(&mut self, link: &Link, usage: &Usage) -> Result<(), SessionError> {
+        self.count_traffic(link);
+        match (&self.admitted, mem::take(&mut self.uncounted)) {
+            (Some((whose, _)), bytes) if bytes > 0 => usage.add_bytes(whose, bytes),
+            _ => Ok(()),
+        }
     }
 
     /// The model's own name of the step that an error is about, for the log.
@@ -77,7 +93,7 @@ impl Record {
             SessionError::Engine(error) => error.step(),
             _ => None,
         };
-        let node = |step| self.served.as_ref()?.service.node(step);
+        let node = |step| self.admitted.as_ref()?.1.service.node(step);
         let named = step.and_then(|step| Some((step, node(step)?)));
         named.map_or_else(String::new, |(step, node)| {
             format!(" (step {step} is the model's {node})")
@@ -148,7 +164,7 @@ impl Server {
                 return Ok(());
             };
             served.counters.add_time(Phase::Opening, started.elapsed());
-            record.served = Some(served.clone());
+            record.admitted = Some((whose.clone(), served.clone()));
             let counted = served.clone();
             let _active = counted.counters.enter();
             let session = Session {
@@ -163,7 +179,7 @@ impl Server {
         let outcome = catch_unwind(session).unwrap_or(Err(SessionError::Bug));
         let level = outcome.as_ref().err().map_or(Level::Info, |error| {
             let has_spoken = link.traffic.bytes_received > 0;
-            self.count_failure(error, has_spoken, record.served.is_some())
+            self.count_failure(error, has_spoken, record.admitted.is_some())
         });
         let told = outcome
             .as_ref()
@@ -171,7 +187,11 @@ impl Server {
             .filter(|error| error.is_worth_telling())
             .map(ErrorMessage::of_server);
         link.close(told.as_ref());
-        record.count_traffic(&link);
+        // Of a batch that broke off too.
+        if let Err(error) = record.use_bytes(&link, &self.usage) {
+            let text = format!("bytes of client {id} ({client}) are not counted: {error}");
+            self.log(of_session(Level::Error, "store", &text, (id, client)));
+        }
         let time = started.elapsed();
         self.log_end((id, client), level, &record, link.traffic, time, outcome);
         Ok(())
@@ -275,7 +295,7 @@ impl Server {
             .number("bytes_received", traffic.bytes_received)
             .number("bytes_sent", traffic.bytes_sent)
             .seconds("seconds", time.as_secs_f64());
-        if let Some(served) = &record.served {
+        if let Some((_, served)) = &record.admitted {
             entry = entry.text("model", &served.id);
         }
         if let Some(reason) = reason {
@@ -336,7 +356,7 @@ impl Server {
             (Kind::PlanRequest, 0),
         ];
         // The hellos'.
-        let mut bytes = record.count_traffic(link);
+        record.count_traffic(link);
         loop {
             let began = Instant::now();
             let end = || self.end_of_rest(began);
@@ -361,10 +381,8 @@ impl Server {
                 }
                 _ => return Ok(()),
             }
-            bytes += record.count_traffic(link);
+            record.use_bytes(link, &self.usage)?;
             record.phase = Phase::Opening;
-            self.usage
-                .add_bytes(&session.client, mem::take(&mut bytes))?;
             if connection.leaves {
                 return Err(SessionError::Turn);
             }
