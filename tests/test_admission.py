@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ import pytest
 
 import pronghorn
 from helpers import floats, model, node
-from pronghorn import _native, _processes
+from pronghorn import _native, _placement, _processes
 from pronghorn._admission import Desk, admission_key
-from pronghorn._placement import Nodes
-from pronghorn._rates import Rates, network
+from pronghorn._placement import MOST_PROMISED, Nodes
+from pronghorn._rates import Amounts, Rates, network
 from pronghorn.errors import InputError, RunError
 from pronghorn_bench.service import Server, free_port
 
@@ -58,23 +59,22 @@ def test_a_node_serves_who_has_a_ticket(folder: Path) -> None:
                 pronghorn.connect(server.address, TRUST, ticket=ticket)
             return caught.value.code, caught.value.retryable
 
-        # The clock has moved on since the node began.
-        time.sleep(0.01)
+        run = server.metrics()["run"]
         assert refused(None) == ("unauthorised", False)
-        assert refused(_native.issue_ticket(other, "one:7700", None, 60.0)) == ("unauthorised", False)
-        assert refused(_native.issue_ticket(key, "two:7700", None, 60.0)) == ("unauthorised", False)
-        ticket = _native.issue_ticket(key, "one:7700", "alice", 60.0)
+        assert refused(_native.issue_ticket(other, "one:7700", run, None, 60.0)) == ("unauthorised", False)
+        assert refused(_native.issue_ticket(key, "two:7700", run, None, 60.0)) == ("unauthorised", False)
+        ticket = _native.issue_ticket(key, "one:7700", run, "alice", 60.0)
         with pronghorn.connect(server.address, TRUST, ticket=ticket) as client:
             assert client.predict(inputs(3)).shape == (3, 3)
         assert refused(ticket) == ("busy", True)
-        short = _native.issue_ticket(key, "one:7700", None, 0.001)
+        short = _native.issue_ticket(key, "one:7700", run, None, 0.001)
         time.sleep(0.01)
         assert refused(short) == ("busy", True)
     assert any("is alice" in line for line in lines)
     # A ticket of before a restart is none, used or not.
-    ticket = _native.issue_ticket(key, "one:7700", None, 60.0)
-    time.sleep(0.01)
+    ticket = _native.issue_ticket(key, "one:7700", run, None, 60.0)
     with pronghorn.serve(net, "127.0.0.1:0", TRUST, tickets=(public, "one:7700")) as server:
+        assert server.metrics()["run"] != run
         assert refused(ticket) == ("busy", True)
     # Whoever asks for none does not read them.
     with (
@@ -117,7 +117,7 @@ class Watched:
     @staticmethod
     def empty() -> dict[str, Any]:
         with pronghorn.serve(pronghorn.load(model([node("Relu", "x", "y")], ("N", 6), {})), "127.0.0.1:0") as server:
-            return {**server.metrics(), "ready": True}
+            return {**server.metrics(), "ready": True, "run": "7f" * 16}
 
     def did(self, name: str, images: int, seconds: float) -> None:
         found = self.metrics[name]["models"][0]
@@ -133,27 +133,118 @@ class Watched:
 def test_work_goes_where_least_of_it_waits() -> None:
     with Watched("ab") as watched:
         nodes = watched.nodes
-        first = nodes.place("m", 100)
-        second = nodes.place("m", 10)
+        first = nodes.place("bob", "m", 100)
+        second = nodes.place("bob", "m", 10)
         assert first is not None
         assert second is not None
         assert first.address != second.address
         # 10 images wait there and 100 here, until these are done.
         for _ in range(5):
-            assert nodes.place("m", 10) == second
+            assert nodes.place("bob", "m", 10) == second
         watched.did(first.address, 100, 10.0)
         nodes.look()
-        assert nodes.place("m", 10) == first
+        assert nodes.place("bob", "m", 10) == first
         # By now an image is known to take a tenth of a second: ten are more than the sixty guesses there.
-        assert nodes.place("m", 1000) == second
-        assert nodes.place("m", 10) == first
+        assert nodes.place("bob", "m", 1000) == second
+        assert nodes.place("bob", "m", 10) == first
         # A client says that a node does not answer: it is sent elsewhere, and others are not.
-        assert nodes.place("m", 1, failed=first.address) == second
-        assert nodes.has(first.address)
-        assert nodes.place("m", 1) == first
+        assert nodes.place("bob", "m", 1, failed=first.address) == second
+        assert nodes.at(first.address) == first
+        assert nodes.place("bob", "m", 1) == first
         watched.metrics[first.address]["ready"] = watched.metrics[second.address]["ready"] = False
         nodes.look()
-        assert nodes.place("m", 1) is None
+        assert nodes.place("bob", "m", 1) is None
+
+
+def test_what_a_client_promises_has_a_bound() -> None:
+    with Watched("ab") as watched:
+        nodes = watched.nodes
+        first = nodes.place("eve", "m", 1 << 40)
+        second = nodes.place("bob", "m", 100)
+        assert first is not None
+        assert second is not None
+        assert first.address != second.address
+        for _ in range(10):
+            nodes.place("eve", "m", 1 << 40)
+        assert sum(state.waiting for state in nodes.states()) < MOST_PROMISED + 2
+        # Others' work counts as before.
+        nodes.place("ann", "m", 100)
+        assert sum(state.waiting for state in nodes.states()) == pytest.approx(MOST_PROMISED + 2, rel=0.01)
+    amounts = Amounts(10.0, 5.0, places=2)
+    assert [amounts.take("a", wanted, 0.0) for wanted in (4.0, 8.0, 1.0)] == [4.0, 6.0, 0.0]
+    assert amounts.take("a", 8.0, 5.0) == 5.0
+    assert amounts.take("b", 1.0, 5.0) == 1.0
+    # Nobody new, until the others were silent for long.
+    assert amounts.take("c", 1.0, 6.0) == 0.0
+    assert amounts.take("c", 1.0, 60.0) == 1.0
+
+
+def test_nodes_without_tickets_and_old_news_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Watched("a") as watched:
+        assert watched.nodes.at("a") is not None
+        watched.metrics["a"]["run"] = None
+        watched.nodes.look()
+        assert watched.nodes.at("a") is None
+        watched.metrics["a"]["run"] = "7f" * 16
+        watched.nodes.look()
+        assert watched.nodes.at("a") == ("a", "7f" * 16)
+        # Nobody has looked for long.
+        monkeypatch.setattr(_placement, "STALE", -1.0)
+        assert watched.nodes.at("a") is None
+        assert watched.nodes.place("bob", None, 1) is None
+
+
+def test_a_look_that_fails_is_not_the_last(folder: Path) -> None:
+    key = admission_key(folder / "key")
+    looks, lines = [], []
+
+    def fleet(waiting: float) -> list[pronghorn.Node]:
+        looks.append(waiting)
+        if len(looks) > 1:
+            raise RuntimeError("can't start new thread")
+        return []
+
+    with pronghorn.Admission("127.0.0.1:0", fleet, key, log=lines.append):
+        for _ in range(1000):
+            if len(looks) >= 3:
+                break
+            time.sleep(0.01)
+    assert len(looks) >= 3
+    assert any("cannot look at the nodes" in line for line in lines)
+
+
+def test_a_token_goes_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not to where an answer points, and not to a proxy."""
+    seen: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.path)
+            if self.path == "/v1/sessions":
+                self.send_response(302)
+                self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/other")
+                self.end_headers()
+            else:
+                self.send_response(500)
+                self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with pytest.raises(RunError, match="302"):
+            pronghorn.ask_admission(url, token="bob.0123456789abcdefghijkl")
+        assert seen == ["/v1/sessions"]
+        monkeypatch.setenv("http_proxy", url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        with pytest.raises(RunError, match="cannot reach"):
+            pronghorn.ask_admission(f"http://127.0.0.1:{free_port()}", token="bob.0123456789abcdefghijkl")
+        assert seen == ["/v1/sessions"]
+        server.shutdown()
 
 
 # The service.
@@ -332,6 +423,26 @@ def test_an_address_has_few_of_the_connections(folder: Path, monkeypatch: pytest
         other = asks("127.0.0.2")
         other.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert other.recv(12) == b"HTTP/1.0 200"
+
+
+def test_a_newcomer_gets_a_place_of_who_holds_most(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pronghorn._admission.MOST_CONNECTIONS", 3)
+    with pronghorn.Admission("127.0.0.1:0", [], admission_key(folder / "key")) as service, ExitStack() as stack:
+        host, _, port = service.address.rpartition(":")
+
+        def asks(address: str) -> socket.socket:
+            line = socket.create_connection((host, int(port)), timeout=10, source_address=(address, 0))
+            stack.enter_context(line).sendall(b"GET /heal")
+            return line
+
+        held = [asks("127.0.0.1") for _ in range(3)]
+        other = asks("127.0.0.2")
+        other.sendall(b"thz HTTP/1.0\r\n\r\n")
+        assert other.recv(12) == b"HTTP/1.0 200"
+        # The oldest is cut, and no other.
+        assert held[0].recv(1) == b""
+        held[1].sendall(b"thz HTTP/1.0\r\n\r\n")
+        assert held[1].recv(12) == b"HTTP/1.0 200"
 
 
 def test_a_certificate_changes(folder: Path) -> None:

@@ -27,8 +27,9 @@ static PLANS: LazyLock<[Vec<u8>; 2]> =
 static NODE: LazyLock<(Tickets, Vec<u8>)> = LazyLock::new(|| {
     let key = Signer::generate().expect("there is randomness");
     let signer = Signer::new(&key).expect("it is a key");
-    let ticket = signer.issue("node:1", Some("bob"), std::time::Duration::from_secs(60));
-    let node = Tickets::new(signer.public(), "node:1".into());
+    let node = Tickets::new(signer.public(), "node:1".into()).expect("there is randomness");
+    let time = std::time::Duration::from_secs(60);
+    let ticket = signer.issue("node:1", [0; 16], Some("bob"), time);
     (node, ticket.expect("the names are short"))
 });
 
@@ -61,7 +62,7 @@ fuzz_target!(|input: Input| match input {
     Input::Ticket(splices) => {
         let (node, good) = &*NODE;
         let bytes = edited(good.clone(), &splices);
-        // The node began after the good one was issued.
+        // The good one is for another run of the node.
         assert!(node.take(&bytes).is_err());
     }
 });

@@ -45,6 +45,8 @@ PER_CLIENT = 600
 """Tickets a minute of one client, by default."""
 PER_ADDRESS = 6000
 """Requests a minute of one address, by default."""
+LINES = 60
+"""Lines a minute about refusals of one address."""
 OTHERS = 0o037
 """Bits of a secret's mode that nobody else may have, as for a node: a group may read, as a container's does."""
 TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[!-~]{22,}")
@@ -121,6 +123,7 @@ class Desk:
         self._nodes, self._key, self._seconds = Nodes(nodes), key, seconds
         self._tokens = None if tokens is None else _TokenFile(tokens)
         self._clients, self._addresses = Rates(tickets_per_client), Rates(requests_per_address)
+        self._lines = Rates(LINES)
         self._log = log
         self._lock = threading.Lock()
         self._issued = 0
@@ -138,7 +141,7 @@ class Desk:
                 self._issued += 1
             else:
                 self._refused["rate" if status == 429 else answer["code"]] += 1
-        if status != 200:
+        if status != 200 and self._lines.take(network(address)):
             self._log(f"{address} is refused: {answer['message']}")
         return status, answer
 
@@ -151,7 +154,8 @@ class Desk:
             if client is None:
                 return 401, _refusal("unauthorised", False, "show a token of the service (Authorization: Bearer)")
         # Names have no colon before a point, and addresses no such beginning.
-        if not self._clients.take(f"name:{client}" if client is not None else address):
+        whose = f"name:{client}" if client is not None else address
+        if not self._clients.take(whose):
             return 429, _refusal("busy", True, "too many tickets for this client of late: try again in a minute")
         try:
             asked = json.loads(body)
@@ -165,16 +169,12 @@ class Desk:
             return 400, _refusal(
                 "protocol", False, "model, node and failed are texts, and images is a number from 1 up"
             )
-        if wanted is not None:
-            # Of a client that has its work there: it promises none again.
-            found = wanted if self._nodes.has(wanted) else None
-        else:
-            node = self._nodes.place(model, images, failed)
-            found = None if node is None else node.address
+        # A client that has its work at a node promises none again.
+        found = self._nodes.place(whose, model, images, failed) if wanted is None else self._nodes.at(wanted)
         if found is None:
             return 503, _refusal("busy", True, "no node takes clients now: try again later")
-        ticket = _native.issue_ticket(self._key, found, client, self._seconds)
-        return 200, {"address": found, "ticket": ticket.hex(), "seconds": self._seconds}
+        ticket = _native.issue_ticket(self._key, found.address, found.run, client, self._seconds)
+        return 200, {"address": found.address, "ticket": ticket.hex(), "seconds": self._seconds}
 
     def metrics(self) -> dict[str, Any]:
         """What it has done, and what it knows of the nodes."""
@@ -278,6 +278,7 @@ class Admission:
             log=log,
         )
         self._end = threading.Event()
+        self._log = log
         self._certificate: _Certificate | None = None
 
         class Handler(BaseHTTPRequestHandler):
@@ -338,9 +339,14 @@ class Admission:
 
     def _watch(self) -> None:
         while not self._end.wait(LOOK):
-            self._desk.look()
-            if self._certificate is not None:
-                self._certificate.refresh()
+            try:
+                self._desk.look()
+                if self._certificate is not None:
+                    self._certificate.refresh()
+            except Exception as error:
+                # Nodes of a cluster may be out of reach, or threads used up: the next look may do. Until then nodes
+                # count as ready for STALE seconds.
+                self._log(f"cannot look at the nodes: {error!r}")
 
     def __enter__(self) -> Admission:
         """Begins to answer, once it has looked at the nodes."""
@@ -362,13 +368,13 @@ def _refusal(code: str, retryable: bool, message: str) -> dict[str, Any]:
     return {"code": code, "retryable": retryable, "message": message}
 
 
-def _stamp(*paths: Path) -> list[tuple[int, int] | None]:
+def _stamp(*paths: Path) -> list[tuple[int, int, int] | None]:
     """What changes when a file does."""
-    stamps: list[tuple[int, int] | None] = []
+    stamps: list[tuple[int, int, int] | None] = []
     for path in paths:
         try:
             found = path.stat()
-            stamps.append((found.st_mtime_ns, found.st_ino))
+            stamps.append((found.st_mtime_ns, found.st_ino, found.st_size))
         except OSError:
             stamps.append(None)
     return stamps
@@ -412,18 +418,21 @@ class _TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._lock = threading.Lock()
         self._stamp, self._tokens = _stamp(path), _read_tokens(path)
 
     def name_of(self, authorization: str | None) -> str | None:
         """The name in the token; None where it is none of them."""
-        stamp = _stamp(self._path)
-        if stamp != self._stamp:
-            try:
-                self._tokens = _read_tokens(self._path)
-            except InputError:
-                self._tokens = _Tokens(())
-            self._stamp = stamp
-        return self._tokens.name_of(authorization)
+        with self._lock:
+            stamp = _stamp(self._path)
+            if stamp != self._stamp:
+                try:
+                    self._tokens = _read_tokens(self._path)
+                except InputError:
+                    self._tokens = _Tokens(())
+                self._stamp = stamp
+            tokens = self._tokens
+        return tokens.name_of(authorization)
 
 
 class _Tokens(NamedTuple):
@@ -505,8 +514,13 @@ def ask_admission(
         context = ssl.create_default_context(cafile=authority) if scheme == "https" else None
     except OSError as error:
         raise InputError(f"{authority} cannot be used: {error}") from error
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    # A proxy sees what goes to loopback in clear. Of HTTPS it passes bytes on.
+    handlers.append(
+        urllib.request.ProxyHandler({}) if context is None else urllib.request.HTTPSHandler(context=context)
+    )
     try:
-        with urllib.request.urlopen(request, timeout=timeout, context=context) as answer:
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
             found = json.loads(answer.read(MOST_BYTES))
         return Admitted(str(found["address"]), bytes.fromhex(found["ticket"]))
     except urllib.error.HTTPError as error:
@@ -517,6 +531,14 @@ def ask_admission(
         ) from None
     except (ValueError, KeyError, TypeError):
         raise RunError(f"{url} is no admission service", code="protocol") from None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses answers that name another place: the token would go there, perhaps without TLS."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """None: the status is an error."""
+        return None
 
 
 def _refused(url: str, error: urllib.error.HTTPError) -> RunError:

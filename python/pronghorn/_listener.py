@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,11 +19,20 @@ class Bounds(NamedTuple):
     """What a listener gives. Connections beyond it are closed without a word."""
 
     places: int
-    """Connections at once."""
+    """Connections at once. Where all are taken, a newcomer gets the oldest of who holds most."""
     of_address: int
     """Of these, of one address."""
     seconds: float
     """Of a connection, whatever it sends."""
+
+
+class _Open(NamedTuple):
+    """A connection."""
+
+    address: str
+    block: str
+    """Addresses that one customer of a provider may have."""
+    until: float
 
 
 class Listener(ThreadingHTTPServer):
@@ -39,7 +49,8 @@ class Listener(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._bounds = bounds
         self._lock = threading.Lock()
-        self._open: Counter[str] = Counter()
+        self._open: dict[socket.socket, _Open] = {}
+        """The oldest first."""
         super().__init__((host, int(port)), handler)
 
     @property
@@ -55,45 +66,60 @@ class Listener(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Gives it a thread, where there is a place."""
-        if not self._take(client_address):
+        if not self._take(request, client_address):
             return self.shutdown_request(request)
         try:
             return super().process_request(request, client_address)
         except RuntimeError:
             # There are no more threads.
-            self._give_back(client_address)
+            self._give_back(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Ends it in time, and gives the place back."""
-        end = threading.Timer(self._bounds.seconds, _cut, (request,))
-        end.daemon = True
+        """Gives the place back."""
         try:
-            end.start()
             super().process_request_thread(request, client_address)
         finally:
-            end.cancel()
-            self._give_back(client_address)
+            self._give_back(request)
+
+    def service_actions(self) -> None:
+        """Between connections, and twice a second: ends those whose time is over."""
+        now = time.monotonic()
+        with self._lock:
+            for connection, each in self._open.items():
+                if now > each.until:
+                    _cut(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections that break off are no news, and what else fails is."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
-    def _take(self, client_address: Any) -> bool:
-        address = network(str(client_address[0]))
+    def _take(self, connection: socket.socket, client_address: Any) -> bool:
+        found = str(client_address[0])
+        new = _Open(network(found), network(found, 48), time.monotonic() + self._bounds.seconds)
         with self._lock:
-            if self._open.total() >= self._bounds.places or self._open[address] >= self._bounds.of_address:
+            if sum(each.address == new.address for each in self._open.values()) >= self._bounds.of_address:
                 return False
-            self._open[address] += 1
+            if len(self._open) >= self._bounds.places and not self._makes_room(new.block):
+                return False
+            self._open[connection] = new
             return True
 
-    def _give_back(self, client_address: Any) -> None:
-        address = network(str(client_address[0]))
+    def _makes_room(self, block: str) -> bool:
+        """Whether somebody has more places than the newcomer would have, and gives his oldest up."""
+        held = Counter(each.block for each in self._open.values())
+        largest, places = held.most_common(1)[0]
+        if places <= held[block] + 1:
+            return False
+        oldest = next(connection for connection, each in self._open.items() if each.block == largest)
+        del self._open[oldest]
+        _cut(oldest)
+        return True
+
+    def _give_back(self, connection: socket.socket) -> None:
         with self._lock:
-            self._open[address] -= 1
-            if not self._open[address]:
-                del self._open[address]
+            self._open.pop(connection, None)
 
 
 def _cut(connection: socket.socket) -> None:

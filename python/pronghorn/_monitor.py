@@ -119,7 +119,9 @@ def text_of(found: dict[str, Any]) -> str:
                     if phase != "waiting":
                         yield {**labels, "direction": direction, "phase": phase}, count
 
+    run = [] if found["run"] is None else [({"run": found["run"]}, 1)]
     families: list[Family] = [
+        ("run_info", "gauge", "This process's name in tickets, where it takes them.", run),
         ("ready", "gauge", "Whether the server takes new clients.", [({}, found["ready"])]),
         ("connections", "gauge", "Connections, those without a hello included.", [({}, found["connections"])]),
         ("places", "gauge", "Sessions that the server has places for.", [({}, found["places"])]),

@@ -148,7 +148,7 @@ def new_admission_key() -> bytes:
 def admission_public(key: bytes) -> str:
     """Its public half, 64 hexadecimal digits, as nodes know it."""
 
-def issue_ticket(key: bytes, node: str, client: str | None, time: float) -> bytes:
+def issue_ticket(key: bytes, node: str, run: str, client: str | None, time: float) -> bytes:
     """A ticket for a client at a node, for so many seconds."""
 
 class Cancel:

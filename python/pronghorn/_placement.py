@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import math
 import random
+import re
 import threading
 import time
 import urllib.request
@@ -11,14 +13,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-MOST_PROMISED = 3600.0
-"""Seconds of work that a ticket may promise a node, whatever its client announces."""
+from pronghorn._rates import Amounts
+
+MOST_PROMISED = 600.0
+"""Seconds of work that one client's tickets may promise all nodes, whatever it announces. What is older counts less, by
+FORGET."""
 LOOK = 1.0
 """Seconds between two looks at a node, and at most for one."""
+STALE = 10.0
+"""Seconds after which what was seen of a node says nothing."""
 FIRST_GUESS = 0.01
 """Seconds of an image of a model of which none was predicted yet."""
 FORGET = 120.0
 """Seconds after which half of the work that was promised to a node and did not come is forgotten."""
+MOST_BYTES = 4 << 20
+"""Of a node's metrics."""
+_PLAIN = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks nodes themselves, whatever proxy the environment names."""
 
 
 class Node(NamedTuple):
@@ -45,12 +56,22 @@ class NodeState(NamedTuple):
     """Clients that have a place or wait for one."""
 
 
+class Placed(NamedTuple):
+    """Where a client goes."""
+
+    address: str
+    run: str
+    """The node's process, which a ticket names."""
+
+
 @dataclass
 class _State:
     """What is known of a node."""
 
     node: Node
-    is_ready: bool = False
+    says_ready: bool = False
+    run: str | None = None
+    """Its process's name in tickets."""
     promised: float = 0.0
     """Seconds of work by tickets, of which the node has not done so much since."""
     done: float | None = None
@@ -58,6 +79,18 @@ class _State:
     clients: float = 0.0
     """Clients that have a place or wait for one."""
     looked: float = field(default_factory=time.monotonic)
+    looking: threading.Lock = field(default_factory=threading.Lock)
+    """Held by a look at it."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it took clients with tickets when it was last asked, which is not long ago."""
+        return self.says_ready and self.run is not None and time.monotonic() - self.looked < STALE
+
+    def placed(self) -> Placed:
+        """What a ticket for it says."""
+        assert self.run is not None
+        return Placed(self.node.address, self.run)
 
 
 class Nodes:
@@ -69,11 +102,13 @@ class Nodes:
         self._states: list[_State] = []
         self._lock = threading.Lock()
         self._seconds: dict[str, float] = {}
+        self._promised = Amounts(MOST_PROMISED, FORGET)
 
-    def place(self, model: str | None, images: int, failed: str | None = None) -> Node | None:
-        """A node for so many images; None where none is ready. `failed` did not answer this client.
+    def place(self, client: str, model: str | None, images: int, failed: str | None = None) -> Placed | None:
+        """A node for so many images of a client; None where none is ready. `failed` did not answer this client.
 
-        Others are still sent there until a look finds it dead: no client can take a node from them.
+        Others are still sent there until a look finds it dead: no client can take a node from them. Nor can one that
+        announces much, and never comes, keep others from a node: what it promises has a bound.
         """
         with self._lock:
             ready = [state for state in self._states if state.is_ready and state.node.address != failed]
@@ -83,13 +118,15 @@ class Nodes:
             known = self._seconds.get((model or "").partition("@")[0])
             least = min(self._seconds.values(), default=FIRST_GUESS)
             seconds = images * (least if known is None else known)
-            chosen.promised += min(seconds, MOST_PROMISED)
-            return chosen.node
+            chosen.promised += self._promised.take(client, seconds)
+            return chosen.placed()
 
-    def has(self, address: str) -> bool:
-        """Whether a node takes clients now."""
+    def at(self, address: str) -> Placed | None:
+        """A node of this address, where it takes clients now."""
         with self._lock:
-            return any(state.is_ready for state in self._states if state.node.address == address)
+            found = (state for state in self._states if state.node.address == address and state.is_ready)
+            state = next(found, None)
+            return None if state is None else state.placed()
 
     def states(self) -> list[NodeState]:
         """What is known of each."""
@@ -109,18 +146,25 @@ class Nodes:
         states = [known.get(node) or _State(node) for node in self._list(self.waiting())]
         with self._lock:
             self._states = states
-        threads = [threading.Thread(target=self._look_at, args=(state,)) for state in self._states]
+        threads = [threading.Thread(target=self._look_at, args=(state,), daemon=True) for state in states]
         for thread in threads:
             thread.start()
+        # One whose name or answer takes longer keeps nobody from looking at the others.
+        deadline = time.monotonic() + LOOK
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _look_at(self, state: _State) -> None:
+        if not state.looking.acquire(blocking=False):
+            # The last look is not over.
+            return
         try:
-            with urllib.request.urlopen(f"http://{state.node.metrics}/metrics", timeout=LOOK) as answer:
-                samples = _samples(answer.read().decode())
-        except (OSError, ValueError):
+            with _PLAIN.open(f"http://{state.node.metrics}/metrics", timeout=LOOK) as answer:
+                samples = _samples(answer.read(MOST_BYTES).decode())
+        except (OSError, ValueError, http.client.HTTPException):
             samples = []
+        finally:
+            state.looking.release()
         with self._lock:
             self._learn(state, samples)
 
@@ -131,7 +175,9 @@ class Nodes:
         now = time.monotonic()
         state.promised *= 0.5 ** ((now - state.looked) / FORGET)
         state.looked = now
-        state.is_ready = total("ready") == 1
+        state.says_ready = total("ready") == 1
+        runs = [labels for found, labels, _ in samples if found == "run_info"]
+        state.run = _run(runs[0]) if runs else None
         state.clients = total("places_used") + total("queue")
         if not samples:
             return
@@ -146,6 +192,11 @@ class Nodes:
                 self._seconds[name] = total("predicted_seconds_total", f'model="{name}"') / total(
                     "images_total", f'model="{name}"'
                 )
+
+
+def _run(labels: str) -> str | None:
+    found = re.fullmatch(r'run="([0-9a-f]{32})"}', labels)
+    return None if found is None else found[1]
 
 
 def _samples(text: str) -> list[tuple[str, str, float]]:

@@ -28,7 +28,7 @@ use crate::{
     array, coded, fork,
     model::Model,
     native,
-    network::{advised, fields_dict, hex, parse_hash, timed},
+    network::{advised, fields_dict, hex, parse_hex, timed},
     options::PlanOptions,
     tls::{ClientTls, ServerTls, TokenSource, client_channel, server_channel},
     watch::{Callback, Watch, abandonable, waited, watched},
@@ -536,7 +536,7 @@ fn terms_dict<'py>(py: Python<'py>, terms: &Terms<u32>) -> PyResult<Bound<'py, P
 
 /// A name that a user gave.
 fn party(digits: &str) -> PyResult<Party> {
-    Ok(Party(parse_hash("a party's name", digits)?))
+    Ok(Party(parse_hex("a party's name", digits)?))
 }
 
 /// A role's error as Python's.

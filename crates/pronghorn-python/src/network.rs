@@ -98,8 +98,8 @@ impl Server {
         let proxies = proxies.collect::<Result<_, _>>().map_err(option)?;
         let mut server = server.map_err(advised)?.with_proxies(proxies);
         if let Some((public, node)) = tickets {
-            let public = parse_hash("the key of an admission service", &public)?;
-            server = server.with_tickets(Tickets::new(public, node));
+            let public = parse_hex("the key of an admission service", &public)?;
+            server = server.with_tickets(Tickets::new(public, node).map_err(native)?);
         }
         if let Some(directory) = store {
             server = server.with_store(&directory).map_err(advised)?;
@@ -240,17 +240,20 @@ pub fn admission_public(key: &[u8]) -> PyResult<String> {
     Ok(hex(&Signer::new(key).map_err(option)?.public()))
 }
 
-/// A ticket for a client at a node, for so many seconds.
+/// A ticket for a client at a run of a node, for so many seconds.
 #[pyfunction]
 pub fn issue_ticket<'py>(
     py: Python<'py>,
     key: &[u8],
     node: &str,
+    run: &str,
     client: Option<&str>,
     time: f64,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let signer = Signer::new(key).map_err(option)?;
-    let ticket = signer.issue(node, client, seconds(time)?).map_err(option)?;
+    let run = parse_hex("the run of a node", run)?;
+    let ticket = signer.issue(node, run, client, seconds(time)?);
+    let ticket = ticket.map_err(option)?;
     Ok(PyBytes::new(py, &ticket))
 }
 
@@ -290,6 +293,7 @@ pub fn fields_dict<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, P
 fn metrics_dict<'py>(py: Python<'py>, found: &session::Metrics) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     all.set_item("ready", found.ready)?;
+    all.set_item("run", found.run.map(|run| hex(&run)))?;
     all.set_item("connections", found.connections)?;
     all.set_item("places", found.places)?;
     all.set_item("places_used", found.places_used)?;
@@ -457,7 +461,7 @@ impl Client {
             .transpose()
             .map_err(native)?;
         let expected_plan_hash = expected_plan_hash
-            .map(|digits| parse_hash("a plan hash", digits))
+            .map(|digits| parse_hex("a plan hash", digits))
             .transpose()?;
         let watch = cancel.map_or_else(Arc::default, |cancel| Watch::ended_by(cancel.get().flag()));
         let options = ConnectOptions {
@@ -692,14 +696,19 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// 64 hexadecimal digits, which stand for `what`.
-pub fn parse_hash(what: &str, text: &str) -> PyResult<[u8; 32]> {
-    let wrong = || native(format!("{what} has 64 hexadecimal digits, not {text:?}"));
-    let mut hash = [0u8; 32];
-    if text.len() != 64 || !text.is_ascii() {
+pub fn parse_hex<const BYTES: usize>(what: &str, text: &str) -> PyResult<[u8; BYTES]> {
+    let digits = 2 * BYTES;
+    let wrong = || {
+        native(format!(
+            "{what} has {digits} hexadecimal digits, not {text:?}"
+        ))
+    };
+    let mut bytes = [0u8; BYTES];
+    if text.len() != digits || !text.is_ascii() {
         return Err(wrong());
     }
-    for (index, byte) in hash.iter_mut().enumerate() {
+    for (index, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&text[2 * index..][..2], 16).map_err(|_| wrong())?;
     }
-    Ok(hash)
+    Ok(bytes)
 }

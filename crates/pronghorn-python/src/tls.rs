@@ -101,7 +101,7 @@ fn client_files(tls: ClientTls) -> PyResult<session::ClientTls> {
         });
     }
     let trusted = match (files.fingerprint, files.ca) {
-        (Some(digits), _) => Trusted::Fingerprint(network::parse_hash("a fingerprint", &digits)?),
+        (Some(digits), _) => Trusted::Fingerprint(network::parse_hex("a fingerprint", &digits)?),
         (None, Some(path)) => Trusted::Authority(path),
         (None, None) => Trusted::System,
     };

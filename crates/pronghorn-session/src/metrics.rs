@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{error::SessionError, link::Traffic, lock::lock, model::ModelId};
+use crate::{error::SessionError, link::Traffic, lock::lock, model::ModelId, ticket::Run};
 
 const PHASES: usize = 4;
 
@@ -52,6 +52,8 @@ impl Phase {
 pub struct Metrics {
     /// Whether it takes new clients.
     pub ready: bool,
+    /// This process's name in tickets, where it takes them.
+    pub run: Option<Run>,
     /// Connections, those without a hello included.
     pub connections: u64,
     /// Sessions that have a place.

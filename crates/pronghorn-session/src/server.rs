@@ -347,6 +347,7 @@ impl Server {
         let models = self.models();
         Metrics {
             ready: self.is_ready(),
+            run: self.tickets.as_ref().map(Tickets::run),
             connections: lock(&self.sessions).len() as u64,
             places: self.places.total(),
             places_used: self.places.used(),

@@ -1,8 +1,10 @@
 //! Tickets: an admission service says which client may open one session at which node.
 //!
-//! A ticket is signed (Ed25519), names its node, and serves once within its time. A node keeps the
-//! names of used ones until they end, and refuses those of before its own start. So a restart makes
-//! none valid again. Nodes have the public key alone, and cannot issue tickets.
+//! A ticket is signed (Ed25519), names its node, and serves once within its time. It also names the
+//! node's run: random bytes of the process, which the service reads in its metrics. A node keeps the
+//! names of used ones until they end. So a restart makes none valid again, whatever the clocks say,
+//! and of two processes with one name each refuses the other's. Nodes have the public key alone, and
+//! cannot issue tickets.
 
 use std::{
     collections::HashMap,
@@ -33,7 +35,10 @@ const MOST_USED: usize = 1 << 16;
 const SIGNATURE: usize = 64;
 
 /// What is signed begins with this.
-const CONTEXT: &[u8] = b"pronghorn 2026 ticket";
+const CONTEXT: &[u8] = b"pronghorn 2026 ticket 2";
+
+/// Names one process of a node; random, and no secret.
+pub type Run = [u8; 16];
 
 /// What a ticket says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +47,8 @@ struct Ticket {
     id: [u8; 16],
     /// The node that it is for.
     node: String,
+    /// The process of that node.
+    run: Run,
     /// The client's name; none: whatever it shows the node.
     client: Option<String>,
     /// Milliseconds since 1970.
@@ -61,6 +68,9 @@ pub enum TicketError {
     /// Nobody vouches for it.
     #[error("the ticket is not from this node's admission service")]
     Forged,
+    /// A name without TLS.
+    #[error("a ticket with a client's name needs TLS")]
+    Plain,
     /// It is for another node.
     #[error("the ticket is for node {named}, and this is {node}")]
     Node {
@@ -69,7 +79,7 @@ pub enum TicketError {
         /// This one.
         node: String,
     },
-    /// Its time is over, or it is of before the node's start.
+    /// Its time is over, or it is for a process of the node that has ended.
     #[error("the ticket's time is over: ask for another")]
     Old,
     /// It serves once.
@@ -121,24 +131,24 @@ impl Signer {
         *public.expect("an Ed25519 key has 32 bytes")
     }
 
-    /// A ticket for a client at a node, for so long.
+    /// A ticket for a client at a process of a node, for so long.
     ///
     /// # Errors
     /// The names are too long, or the system has no randomness.
     pub fn issue(
         &self,
         node: &str,
+        run: Run,
         client: Option<&str>,
         time: Duration,
     ) -> Result<Vec<u8>, KeyError> {
-        let mut id = [0; 16];
-        let filled = SystemRandom::new().fill(&mut id);
-        filled.map_err(|_| KeyError("the system has no randomness"))?;
+        let id = random()?;
         let issued = now();
         let time = time.min(LONGEST).as_millis() as u64;
         let ticket = Ticket {
             id,
             node: node.into(),
+            run,
             client: client.map(str::to_owned),
             issued,
             ends: issued.saturating_add(time),
@@ -163,6 +173,13 @@ fn body(ticket: &Ticket) -> Vec<u8> {
     [CONTEXT, &fields].concat()
 }
 
+fn random() -> Result<[u8; 16], KeyError> {
+    let mut bytes = [0; 16];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| KeyError("the system has no randomness"))?;
+    Ok(bytes)
+}
+
 /// Milliseconds since 1970.
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -173,20 +190,35 @@ fn now() -> u64 {
 pub struct Tickets {
     public: [u8; 32],
     node: String,
-    started: u64,
-    /// When those that were used end.
-    used: Mutex<HashMap<[u8; 16], u64>>,
+    run: Run,
+    used: Mutex<UsedTickets>,
+}
+
+#[derive(Default)]
+struct UsedTickets {
+    /// When each ends.
+    ends: HashMap<[u8; 16], u64>,
+    /// The latest time that was seen: a clock that steps back makes none young again.
+    latest: u64,
 }
 
 impl Tickets {
-    /// A node of this name, which takes tickets of the service with this key.
-    pub fn new(public: [u8; 32], node: String) -> Self {
-        Self {
+    /// A process of the node of this name, which takes tickets of the service with this key.
+    ///
+    /// # Errors
+    /// The system has no randomness.
+    pub fn new(public: [u8; 32], node: String) -> Result<Self, KeyError> {
+        Ok(Self {
             public,
             node,
-            started: now(),
+            run: random()?,
             used: Mutex::default(),
-        }
+        })
+    }
+
+    /// What tickets for this process say.
+    pub fn run(&self) -> Run {
+        self.run
     }
 
     /// Takes a ticket, once; the client's name in it.
@@ -199,22 +231,10 @@ impl Tickets {
             let (named, node) = (ticket.node, self.node.clone());
             return Err(TicketError::Node { named, node });
         }
-        let now = now();
-        let longest = ticket.issued.saturating_add(LONGEST.as_millis() as u64);
-        if ticket.issued <= self.started || now > ticket.ends || ticket.ends > longest {
+        if ticket.run != self.run {
             return Err(TicketError::Old);
         }
-        let mut used = lock(&self.used);
-        if used.contains_key(&ticket.id) {
-            return Err(TicketError::Used);
-        }
-        if used.len() >= MOST_USED {
-            used.retain(|_, ends| *ends >= now);
-        }
-        if used.len() >= MOST_USED {
-            return Err(TicketError::Full);
-        }
-        used.insert(ticket.id, ticket.ends);
+        lock(&self.used).take(&ticket, now())?;
         Ok(ticket.client)
     }
 
@@ -227,6 +247,28 @@ impl Tickets {
             Ok((ticket, [])) => Some(ticket),
             _ => None,
         }
+    }
+}
+
+impl UsedTickets {
+    fn take(&mut self, ticket: &Ticket, now: u64) -> Result<(), TicketError> {
+        self.latest = self.latest.max(now);
+        let now = self.latest;
+        let longest = ticket.issued.saturating_add(LONGEST.as_millis() as u64);
+        if now > ticket.ends || ticket.ends > longest {
+            return Err(TicketError::Old);
+        }
+        if self.ends.contains_key(&ticket.id) {
+            return Err(TicketError::Used);
+        }
+        if self.ends.len() >= MOST_USED {
+            self.ends.retain(|_, ends| *ends >= now);
+        }
+        if self.ends.len() >= MOST_USED {
+            return Err(TicketError::Full);
+        }
+        self.ends.insert(ticket.id, ticket.ends);
+        Ok(())
     }
 }
 
@@ -246,7 +288,7 @@ mod tests {
         ) {
             let signer = signer();
             let node = node(&signer, "one");
-            let good = signer.issue("one", Some("alice"), MINUTE).expect("it is short");
+            let good = signer.issue("one", node.run, Some("alice"), MINUTE).expect("it is short");
             let fields = &good[SIGNATURE..];
             let kept = &fields[..at.min(fields.len())];
             for fields in [[kept, &rest].concat(), [&start, fields].concat(), rest.clone()] {
@@ -262,11 +304,8 @@ mod tests {
         Signer::new(&Signer::generate().expect("there is randomness")).expect("it is a key")
     }
 
-    /// A node that has been there for a second.
     fn node(signer: &Signer, name: &str) -> Tickets {
-        let mut node = Tickets::new(signer.public(), name.into());
-        node.started -= 1000;
-        node
+        Tickets::new(signer.public(), name.into()).expect("there is randomness")
     }
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -276,15 +315,17 @@ mod tests {
         let signer = signer();
         let [one, two] = ["one:7700", "two:7700"].map(|name| node(&signer, name));
         let ticket = signer
-            .issue("one:7700", Some("alice"), MINUTE)
+            .issue("one:7700", one.run, Some("alice"), MINUTE)
             .expect("it is short");
         assert!(matches!(two.take(&ticket), Err(TicketError::Node { .. })));
         assert_eq!(one.take(&ticket), Ok(Some("alice".into())));
         assert_eq!(one.take(&ticket), Err(TicketError::Used));
-        let nobody = signer.issue("two:7700", None, MINUTE).expect("it is short");
+        let nobody = signer
+            .issue("two:7700", two.run, None, MINUTE)
+            .expect("it is short");
         assert_eq!(two.take(&nobody), Ok(None));
         let long = "n".repeat(MAX_TICKET);
-        assert!(signer.issue(&long, None, MINUTE).is_err());
+        assert!(signer.issue(&long, one.run, None, MINUTE).is_err());
     }
 
     #[test]
@@ -292,7 +333,7 @@ mod tests {
         let signer = signer();
         let node = node(&signer, "one");
         let ticket = signer
-            .issue("one", Some("alice"), MINUTE)
+            .issue("one", node.run, Some("alice"), MINUTE)
             .expect("it is short");
         for place in 0..ticket.len() {
             let mut changed = ticket.clone();
@@ -303,7 +344,7 @@ mod tests {
             assert_eq!(node.take(&ticket[..cut]), Err(TicketError::Forged));
         }
         let other = self::signer()
-            .issue("one", None, MINUTE)
+            .issue("one", node.run, None, MINUTE)
             .expect("it is short");
         assert_eq!(node.take(&other), Err(TicketError::Forged));
         assert!(node.take(&ticket).is_ok());
@@ -312,20 +353,45 @@ mod tests {
     #[test]
     fn old_tickets_are_refused() {
         let signer = signer();
+        let node = node(&signer, "one");
+        // Of another process with this name, before it or beside it.
+        let other = self::node(&signer, "one");
         let ticket = |from: u64, ends: u64| {
             signer.sign(&Ticket {
                 id: [1; 16],
                 node: "one".into(),
+                run: node.run,
                 client: None,
                 issued: now() - from,
                 ends: now() - from + ends,
             })
         };
-        let node = node(&signer, "one");
         assert_eq!(node.take(&ticket(500, 100)), Err(TicketError::Old));
-        // Of before its start, and for longer than any is remembered.
-        assert_eq!(node.take(&ticket(2000, 60_000)), Err(TicketError::Old));
+        // For longer than any is remembered.
         assert_eq!(node.take(&ticket(500, 601_000)), Err(TicketError::Old));
+        assert_eq!(other.take(&ticket(500, 60_000)), Err(TicketError::Old));
         assert_eq!(node.take(&ticket(500, 60_000)), Ok(None));
+    }
+
+    /// A used ticket stays used, and an old one old, where the clock steps back.
+    #[test]
+    fn clocks_that_step_back_make_no_ticket_young() {
+        let ticket = Ticket {
+            id: [1; 16],
+            node: "one".into(),
+            run: [2; 16],
+            client: None,
+            issued: 1000,
+            ends: 2000,
+        };
+        let mut used = UsedTickets::default();
+        assert_eq!(used.take(&ticket, 1500), Ok(()));
+        assert_eq!(used.take(&ticket, 500), Err(TicketError::Used));
+        let other = Ticket {
+            id: [3; 16],
+            ..ticket
+        };
+        assert_eq!(used.take(&other, 2001), Err(TicketError::Old));
+        assert_eq!(used.take(&other, 1500), Err(TicketError::Old));
     }
 }

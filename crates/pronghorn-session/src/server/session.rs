@@ -154,7 +154,7 @@ impl Server {
             true => self.behind_proxy(&stream, client, &ends)?,
             false => (client, None),
         };
-        let (transport, admission) = Admission::split(self.secured(stream, &ends)?);
+        let (transport, admission) = Admission::split(self.secured(stream, &ends, started)?);
         let mut link = self.link(transport, admission.binding(), ends)?;
         let session = AssertUnwindSafe(|| {
             let limit = self.limits.hello_timeout.saturating_sub(started.elapsed());
@@ -305,14 +305,19 @@ impl Server {
     }
 
     /// The channel with a client. Who cannot make one is told in plain words or by an alert.
-    fn secured(&self, stream: TcpStream, ends: &Ends) -> Result<Secured, SessionError> {
+    fn secured(
+        &self,
+        stream: TcpStream,
+        ends: &Ends,
+        started: Instant,
+    ) -> Result<Secured, SessionError> {
         let Some(acceptor) = &self.acceptor else {
             return Ok(Secured::plain(stream));
         };
         let what = "a handle";
         let spare = stream.try_clone();
         let spare = spare.map_err(|source| SessionError::System { what, source })?;
-        let limit = self.limits.hello_timeout;
+        let limit = self.limits.hello_timeout.saturating_sub(started.elapsed());
         let log = |level, line: &str| self.log(Entry::new(level, "tls", line));
         acceptor
             .secure(stream, ends, limit, &log)
@@ -445,9 +450,20 @@ impl Server {
             (Some(_), None) => return Err(TicketError::Missing.into()),
             (None, _) => None,
         };
+        let shown = admission.client(proof.as_deref());
         let name = match vouched {
-            Some(name) => Some(name),
-            None => admission.client(proof.as_deref())?,
+            // Whoever is on the line could take a ticket, and with it a name.
+            Some(_) if admission.binding().is_none() && !client.ip().is_loopback() => {
+                return Err(TicketError::Plain.into());
+            }
+            Some(name) => {
+                // The name in a certificate is barred with a ticket too.
+                if let Ok(Some(other)) = shown {
+                    self.check_barred(&Whose::new(client.ip(), Some(other)).identity)?;
+                }
+                Some(name)
+            }
+            None => shown?,
         };
         let whose = Whose::new(client.ip(), name);
         self.check_barred(&whose.identity)?;
