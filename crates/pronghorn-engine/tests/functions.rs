@@ -3,9 +3,12 @@
 
 mod common;
 
-use common::{check, numbers, tensors};
+use common::{check, networks::made_lean, numbers, tensors};
 use pronghorn_graph::graph::Graph;
-use pronghorn_plan::{BuildError, BuildOptions, Engine, StepKind, TrustLevel, build};
+use pronghorn_plan::{
+    BuildError, BuildOptions, Engine, Step, StepKind, TrustLevel, build,
+    steps::activation::lean::Transfers,
+};
 
 const FUNCTIONS: [&str; 10] = [
     r#"{"name":"hard_swish"}"#,
@@ -88,6 +91,10 @@ fn functions_on_shares_equal_the_oracle() {
         for batch in [1, 3] {
             check(&built, &numbers(INPUTS * batch, 5), batch);
         }
+        let built = made_lean(built, Transfers::Extension);
+        let lean = |step: &&Step| matches!(step.kind, StepKind::Lean(_));
+        assert_eq!(built.plan.steps.iter().filter(lean).count(), 2);
+        check(&built, &numbers(INPUTS * 3, 5), 3);
     }
 }
 
@@ -100,11 +107,10 @@ fn functions_in_other_engines_equal_the_oracle() {
                 &network(function),
                 &options(TrustLevel::TwoParty, Some(engine)),
             );
-            check(
-                &built.expect("the network has a plan"),
-                &numbers(INPUTS * 2, 6),
-                2,
-            );
+            let built = built.expect("the network has a plan");
+            check(&built, &numbers(INPUTS * 2, 6), 2);
+            let built = made_lean(built, Transfers::Silent);
+            check(&built, &numbers(INPUTS * 2, 6), 2);
         }
     }
 }

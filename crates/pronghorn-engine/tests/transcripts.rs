@@ -86,6 +86,7 @@ cases! {
     step_product_client_aided: plan(&around(Middle::Gate), options(TrustLevel::ClientAided)), &[Batch(3)];
     step_lean_relu: lean(&around(Middle::Relu), Engine::Coefficient, None), TWO_PARTY;
     step_lean_leaky_relu: lean(&around(Middle::LeakyRelu), Engine::Coefficient, None), AHEAD;
+    step_lean_silu: lean(&around(Middle::Silu), Engine::Coefficient, None), AHEAD;
     step_lean_padded_max_pool: lean(&around(Middle::PaddedMaxPool), Engine::Coefficient, None), AHEAD;
     step_lean_residual: lean(&around(Middle::Residual), Engine::Coefficient, None), AHEAD;
     two_party_lean: lean(&network(1), Engine::Coefficient, None), TWO_PARTY;

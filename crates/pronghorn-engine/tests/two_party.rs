@@ -102,6 +102,7 @@ fn lean_steps_equal_the_oracle() {
     for engine in [Engine::Batch, Engine::Coefficient] {
         for middle in [
             Middle::LeakyRelu,
+            Middle::Silu,
             Middle::PaddedMaxPool,
             Middle::Residual,
             Middle::MaxPool,
@@ -129,7 +130,7 @@ fn lean_steps_on_silent_ots_equal_the_oracle() {
     let built = lean_with(&network(1), Engine::Coefficient, None, Transfers::Silent);
     check(&built, &numbers(162 * 7, 5), 7);
     let around = |middle| lean_with(&around(middle), Engine::Batch, None, Transfers::Silent);
-    for middle in [Middle::Residual, Middle::PaddedMaxPool] {
+    for middle in [Middle::Residual, Middle::PaddedMaxPool, Middle::Silu] {
         check_prepared(&around(middle));
     }
 }
@@ -138,7 +139,12 @@ fn lean_steps_on_silent_ots_equal_the_oracle() {
 #[test]
 fn prepared_lean_steps_equal_the_oracle() {
     for engine in [Engine::Batch, Engine::Coefficient] {
-        for middle in [Middle::Residual, Middle::Gate, Middle::PaddedMaxPool] {
+        for middle in [
+            Middle::Residual,
+            Middle::Gate,
+            Middle::PaddedMaxPool,
+            Middle::Silu,
+        ] {
             check_prepared(&lean(&around(middle), engine, None));
         }
     }

@@ -53,6 +53,7 @@ mod share;
 mod sum;
 mod table;
 
+pub(crate) use activation::rounder;
 pub use activation::{Activation, Rectifier, Requantisation, argmax, sign};
 pub use builder::{Bit, Builder};
 pub use error::CircuitError;

@@ -50,6 +50,8 @@ mod evaluation;
 mod gadgets;
 mod program;
 mod randoms;
+mod slots;
+mod table;
 
 pub use activation::{Input, input_width};
 pub use argmax::{MOST_AT_ONCE, MOST_CLASSES, argmax_width};

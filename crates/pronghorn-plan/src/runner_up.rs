@@ -5,7 +5,7 @@
 
 use crate::{
     checked::CheckedPlan,
-    cost::StepCost,
+    cost::{StepCost, StepMemory},
     step::{Compiled, Derived},
     steps::{
         StepKind,
@@ -55,6 +55,12 @@ impl RunnerUp {
     pub fn cost(&self, plan: &CheckedPlan, index: usize, batch: usize) -> StepCost {
         let step = self.compiled(plan, index);
         self.kind.as_step().cost(&step, batch).at_once
+    }
+
+    /// What both parties hold for the step of one image.
+    pub(crate) fn memory(&self, plan: &CheckedPlan, index: usize) -> StepMemory {
+        let step = self.compiled(plan, index);
+        self.kind.as_step().memory(&step, 1)
     }
 
     /// The step with this protocol.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use pronghorn_mpc::{
-    circuit::{Activation, Modulus, Rectifier, Requantisation},
+    circuit::{Activation, Modulus, Rectifier, Requantisation, Table},
     lean::{Input, LeanError, Party, Program},
     ot::{OtError, silent::Chain},
 };
@@ -47,8 +47,36 @@ const ACTIVATION: Activation<'static> = Activation {
     table: None,
 };
 
+/// Linear pieces in the window, beside a ReLU.
+const PIECES: Activation<'static> = Activation {
+    rectifier: Rectifier::None,
+    requantisation: Some(Requantisation {
+        shift: 4,
+        low: -129,
+        high: 127,
+    }),
+    table: Some(Table {
+        rectified: true,
+        drop: 4,
+        first: -4,
+        entries: &[0, -3, -9, -20, -31, -14, -5, 2],
+        fine: 3,
+        rises: &[-3, -6, -11, -10, 15, 9, 6, 0],
+    }),
+    ..ACTIVATION
+};
+
 /// The layout of windows, of one size for each program.
 fn layout(windows: &[Vec<usize>], inputs: usize, images: usize) -> Layout {
+    layout_of(ACTIVATION, windows, inputs, images)
+}
+
+fn layout_of(
+    activation: Activation<'static>,
+    windows: &[Vec<usize>],
+    inputs: usize,
+    images: usize,
+) -> Layout {
     let mut sizes: Vec<usize> = windows.iter().map(Vec::len).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -59,7 +87,7 @@ fn layout(windows: &[Vec<usize>], inputs: usize, images: usize) -> Layout {
             .collect();
         let activation = Activation {
             pool: size,
-            ..ACTIVATION
+            ..activation
         };
         Group {
             circuit: Arc::new(
@@ -85,11 +113,20 @@ fn layout(windows: &[Vec<usize>], inputs: usize, images: usize) -> Layout {
 
 /// A trusted party's computation; `values` are `[element][image]`.
 fn ideal(windows: &[Vec<usize>], values: &[i64], images: usize) -> Vec<i64> {
+    ideal_of(&ACTIVATION, windows, values, images)
+}
+
+fn ideal_of(
+    activation: &Activation<'_>,
+    windows: &[Vec<usize>],
+    values: &[i64],
+    images: usize,
+) -> Vec<i64> {
     let mut result = Vec::new();
     for window in windows {
         for image in 0..images {
             let sources = window.iter().map(|source| values[source * images + image]);
-            result.push(ACTIVATION.apply(&sources.collect::<Vec<i64>>()));
+            result.push(activation.apply(&sources.collect::<Vec<i64>>()));
         }
     }
     result
@@ -172,6 +209,25 @@ fn check_steps(ots: &[Ots; 2], alternates: bool) {
             assert_eq!(opened(&shares[0], &shares[1], OUTPUT_BITS), expected);
             // Turns alternate: levels and one more, the first of the server.
             assert!(!alternates || traffic.turns + 1 == layout.programs.turns());
+        }
+    }
+}
+
+#[test]
+fn tables_equal_the_ideal_functionality() {
+    let mut random = Random(4);
+    for ots in [lean_ots(), silent_ots()] {
+        for (windows, inputs) in [(single(70), 70), (pooled(6, 3), 36)] {
+            let images = 30;
+            let layout = layout_of(PIECES, &windows, inputs, images);
+            let (values, [client, server]) = shared(&mut random, inputs, images);
+            let expected = ideal_of(&PIECES, &windows, &values, images);
+            let (shares, _) = step(
+                LeanClient::new(layout.clone(), client, ots[0].clone()).unwrap(),
+                LeanServer::new(layout, server, ots[1].clone()).unwrap(),
+            )
+            .unwrap();
+            assert_eq!(opened(&shares[0], &shares[1], OUTPUT_BITS), expected);
         }
     }
 }

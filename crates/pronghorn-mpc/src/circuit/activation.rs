@@ -361,7 +361,7 @@ impl Requantisation {
 }
 
 /// The one with more zeros at the end.
-fn rounder(x: i64, y: i64) -> i64 {
+pub(crate) fn rounder(x: i64, y: i64) -> i64 {
     if x.trailing_zeros() > y.trailing_zeros() {
         x
     } else {

@@ -46,30 +46,43 @@ pub struct Table<'t> {
 impl Table<'_> {
     /// The value at `x`, the definition of the circuit.
     pub(super) fn apply(&self, x: i64) -> i64 {
-        let base = if self.rectified { x.max(0) } else { 0 };
+        self.base(x) + self.summand(x)
+    }
+
+    pub(crate) fn base(&self, x: i64) -> i64 {
+        if self.rectified { x.max(0) } else { 0 }
+    }
+
+    /// What is added to the base.
+    pub(crate) fn summand(&self, x: i64) -> i64 {
         let Some(place) = self.place(x) else {
-            return base;
+            return 0;
         };
         let rest = x >> (self.drop - self.fine);
         let set = (0..self.fine).filter(|bit| rest >> bit & 1 == 1);
         let steps: i64 = set.map(|bit| self.step(place, bit)).sum();
-        base + i64::from(self.entries[place]) + steps
+        i64::from(self.entries[place]) + steps
     }
 
     /// The entry of an argument.
-    fn place(&self, x: i64) -> Option<usize> {
+    pub(crate) fn place(&self, x: i64) -> Option<usize> {
         let place = usize::try_from((x >> self.drop) - i64::from(self.first));
         place.ok().filter(|&place| place < self.entries.len())
     }
 
     /// The summand of an entry's fine bit, where the bit is set.
     fn step(&self, place: usize, bit: u32) -> i64 {
+        self.step_of(self.rises[place], bit)
+    }
+
+    /// The summand of a fine bit where the entry has this rise.
+    pub(crate) fn step_of(&self, rise: i32, bit: u32) -> i64 {
         let half = (1i64 << self.fine) >> 1;
-        ((i64::from(self.rises[place]) << bit) + half) >> self.fine
+        ((i64::from(rise) << bit) + half) >> self.fine
     }
 
     /// The least and the largest value for arguments in `low..=high`.
-    pub(super) fn range(&self, low: i64, high: i64) -> (i64, i64) {
+    pub(crate) fn range(&self, low: i64, high: i64) -> (i64, i64) {
         // The base rises, so that its ends in each part with one summand are enough, and with
         // steps those arguments of whole blocks that take all bits that rise, or all that fall.
         let starts = (0..=self.entries.len()).map(|place| self.start(place));
@@ -107,7 +120,7 @@ impl Table<'_> {
         ends
     }
 
-    pub(super) fn check(&self) -> Result<(), CircuitError> {
+    pub(crate) fn check(&self) -> Result<(), CircuitError> {
         let parameter = |name, value: usize, low, high| CircuitError::Parameter {
             name,
             value: value as i64,

@@ -7,6 +7,7 @@
 use super::{
     gadgets::modulus_of_wraps,
     program::{Builder, Party, Plane, Program, Word},
+    table::tabled,
 };
 use crate::circuit::{Activation, CircuitError, Modulus, Rectifier, signed_width};
 
@@ -36,14 +37,14 @@ const MOST_WIDE: u32 = 62;
 
 /// A word, and the integers that it stands for in two's complement.
 #[derive(Clone, Copy)]
-struct Value {
-    word: Word,
-    low: i64,
-    high: i64,
+pub(super) struct Value {
+    pub word: Word,
+    pub low: i64,
+    pub high: i64,
 }
 
 impl Program {
-    /// The program of an activation without a table. It equals [`Activation::apply`] on the values.
+    /// The program of an activation. It equals [`Activation::apply`] on the values.
     ///
     /// With `k` bits of which `c` are dropped, `n = k - c` and `m` bits of the result, a ReLU takes
     /// some `7 k + 2 n + m` bits and `1.7 k` OTs of an element, and `4 + log2(max(c, n) / 3)`
@@ -55,8 +56,8 @@ impl Program {
     ///
     /// # Errors
     /// [`CircuitError::Range`] where a modulus does not hold the values, and
-    /// [`CircuitError::Parameter`] for a table, a window without values, or guard bits that do not
-    /// hold the error.
+    /// [`CircuitError::Parameter`] for a window without values, guard bits that do not hold the
+    /// error, or bounds that cut a table's entries into too many.
     pub fn activation(
         activation: &Activation<'_>,
         input: Input,
@@ -94,8 +95,7 @@ impl Program {
                 leaky(&mut builder, largest, scales, half)?
             }
         };
-        let bounds = activation.bounds();
-        let word = clipped(&mut builder, value, drop, bounds, output)?;
+        let word = finished(&mut builder, value, drop, activation, output)?;
         Ok(builder.finish(word))
     }
 
@@ -116,7 +116,12 @@ impl Program {
         for _ in 0..activation.pool {
             let value = input.value(&mut builder, activation)?;
             let (low, high) = (value.low >> drop, value.high >> drop);
-            let bits = signed_width(low - high, high - low + 1);
+            let differences = signed_width(low - high, high - low + 1);
+            // A table takes the value's own sign.
+            let bits = match activation.table {
+                Some(_) => differences.max(signed_width(low, high)),
+                None => differences,
+            };
             if bits + drop > value.bits(&builder) {
                 return Ok(None);
             }
@@ -125,7 +130,7 @@ impl Program {
             values.push(Value { word, low, high });
         }
         let largest = pooled(&mut builder, &values)?;
-        let word = clipped(&mut builder, largest, 0, activation.bounds(), output)?;
+        let word = finished(&mut builder, largest, 0, activation, output)?;
         Ok(Some(builder.finish(word)))
     }
 }
@@ -150,6 +155,8 @@ pub fn input_width(activation: &Activation<'_>, low: i64, high: i64) -> u32 {
     // A leaky ReLU brings its results to the width that the clip needs.
     let clipped = match (factors, activation.bounds()) {
         (true, _) => signed_width(low.saturating_sub(1), high),
+        // A table's bounds are compared by bits.
+        (false, _) if activation.table.is_some() => 1,
         (false, (least, most)) => {
             let differences = |bound: i64| {
                 let bound = bound.saturating_mul(1 << shift);
@@ -197,7 +204,9 @@ fn check(activation: &Activation<'_>, input: &Input, output: Modulus) -> Result<
         1,
         MOST_BITS.into(),
     )?;
-    in_range("values in a table", activation.table.is_some().into(), 0, 0)?;
+    if let Some(table) = &activation.table {
+        table.check()?;
+    }
     if let Some(last) = activation.requantisation {
         in_range("shift", last.shift.into(), 0, 31)?;
         in_range(
@@ -419,6 +428,21 @@ fn leaky(
     Ok(Value { word, low, high })
 }
 
+/// What follows the rectifier: the change of precision, and the table if any.
+fn finished(
+    builder: &mut Builder,
+    value: Value,
+    drop: u32,
+    activation: &Activation<'_>,
+    output: Modulus,
+) -> Result<Word, CircuitError> {
+    let bounds = activation.bounds();
+    match &activation.table {
+        Some(table) => tabled(builder, value, drop, (table, bounds), output),
+        None => clipped(builder, value, drop, bounds, output),
+    }
+}
+
 /// `clamp(floor(x / 2^drop), bounds)` in the output's modulus.
 fn clipped(
     builder: &mut Builder,
@@ -454,7 +478,7 @@ fn clipped(
 }
 
 /// `floor(x / 2^drop)`, a word modulo `2^bits` at most that of `x` without these bits.
-fn floor(
+pub(super) fn floor(
     builder: &mut Builder,
     word: Word,
     drop: u32,
@@ -473,7 +497,7 @@ fn floor(
 }
 
 /// The carry into bit `drop`.
-fn low_carry(builder: &mut Builder, word: Word, drop: u32) -> Option<Plane> {
+pub(super) fn low_carry(builder: &mut Builder, word: Word, drop: u32) -> Option<Plane> {
     let carry = builder.carry(word, 0..drop, false);
     carry.map(|carry| carry.generate)
 }

@@ -29,9 +29,6 @@ pub const MOST_AT_ONCE: usize = 64;
 /// Bits of a difference at least: with a carry into its sign, each comparison has a level.
 const LEAST_BITS: u32 = 2;
 
-/// Planes of a product: the strings of an OT.
-const PLANES: usize = 8;
-
 impl Cascade {
     /// The index of the largest of `classes` values, shared modulo a power of two; the smallest
     /// index of equal values. Rounds of pairs leave at most `at_once` values, and of these each is
@@ -214,7 +211,7 @@ impl Values {
         let changes: Vec<Plane> = (first.iter().zip(second))
             .map(|(&first, &second)| builder.xor(&[first, second]))
             .collect();
-        let changes = products(&mut builder, larger, &changes);
+        let changes = builder.products(larger, &changes);
         let place: Vec<Plane> = (first.iter().zip(changes))
             .map(|(&first, change)| builder.xor(&[first, change]))
             .collect();
@@ -273,7 +270,7 @@ fn winner(start: usize, all: usize, others: usize) -> Program {
     let all = inputs(&mut builder, all);
     let others = inputs(&mut builder, others);
     let wins = builder.all(&all);
-    let kept = products(&mut builder, wins, &others);
+    let kept = builder.products(wins, &others);
     let kept: Vec<Word> = (kept.into_iter().chain([wins]))
         .map(|bit| word_of(&mut builder, bit))
         .collect();
@@ -310,12 +307,4 @@ fn word_of(builder: &mut Builder, plane: Plane) -> Word {
 
 fn bit() -> Modulus {
     Modulus::power_of_two(1).expect("2 is a power of two")
-}
-
-/// A bit times each of others.
-fn products(builder: &mut Builder, bit: Plane, others: &[Plane]) -> Vec<Plane> {
-    let products = others.chunks(PLANES);
-    products
-        .flat_map(|others| builder.and(bit, others))
-        .collect()
 }

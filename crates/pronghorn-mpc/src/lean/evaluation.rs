@@ -8,7 +8,7 @@ use thiserror::Error;
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::{
-    program::{Local, MOST_WIDTH, Ot, Ots, Party, Plane, Product, Program, Strings, Word},
+    program::{Local, MOST_WIDTH, Ot, Ots, Party, Plane, Prefix, Product, Program, Strings, Word},
     randoms::{LANE, Received, Sent, lanes},
 };
 use crate::circuit::Modulus;
@@ -73,8 +73,8 @@ impl Program {
         };
         let strings = held(server, client).max(held(client, server));
         let replies = (0..self.levels()).map(|level| self.replies(level)).max();
-        let planes = self.planes + replies.unwrap_or(0);
-        strings + planes * lanes + self.moduli.len() * 8 * elements
+        let planes = self.planes.count() + replies.unwrap_or(0);
+        strings + planes * lanes + (self.words.count() + 1) * 8 * elements
     }
 
     /// Planes of the strings of the leaves of a level.
@@ -97,6 +97,8 @@ pub struct Evaluation {
     lanes: usize,
     planes: Zeroizing<Vec<u64>>,
     words: Zeroizing<Vec<u64>>,
+    /// A plane or word that is made of others, until it has its place.
+    made_now: Zeroizing<Vec<u64>>,
     /// Absent at a server that has not heard of the client's OTs yet.
     sent: Option<Sent>,
     received: Received,
@@ -116,17 +118,18 @@ impl Evaluation {
         assert_eq!(inputs.len(), program.inputs());
         let elements = inputs.first().map_or(0, |input| input.len());
         let lanes = lanes(elements);
-        let mut words = Zeroizing::new(vec![0; program.moduli.len() * elements]);
+        let mut words = Zeroizing::new(vec![0; program.words.count() * elements]);
         for (word, input) in program.inputs.iter().zip(inputs) {
             let modulus = program.moduli[word.0 as usize];
-            let out = &mut words[word.0 as usize * elements..][..elements];
+            let out = &mut words[program.words.of(word.0) * elements..][..elements];
             for (out, &word) in out.iter_mut().zip(*input) {
                 *out = reduced(modulus, word.into());
             }
         }
         Self {
-            planes: Zeroizing::new(vec![0; program.planes * lanes]),
+            planes: Zeroizing::new(vec![0; program.planes.count() * lanes]),
             words,
+            made_now: Zeroizing::new(vec![0; elements]),
             program,
             party,
             elements,
@@ -259,7 +262,7 @@ impl Evaluation {
     }
 
     fn plane_range(&self, plane: Plane) -> Range<usize> {
-        let first = plane.0 as usize * self.lanes;
+        let first = self.program.planes.of(plane.0) * self.lanes;
         first..first + self.lanes
     }
 
@@ -268,7 +271,7 @@ impl Evaluation {
     }
 
     fn word_range(&self, word: Word) -> Range<usize> {
-        let first = word.0 as usize * self.elements;
+        let first = self.program.words.of(word.0) * self.elements;
         first..first + self.elements
     }
 
@@ -280,18 +283,32 @@ impl Evaluation {
         self.program.moduli[word.0 as usize]
     }
 
-    /// Writes a plane, which comes behind those that it is made of.
-    fn set_plane(&mut self, out: Plane, each: impl Fn(&[u64], &mut [u64])) {
-        let range = self.plane_range(out);
-        let (before, after) = self.planes.split_at_mut(range.start);
-        each(before, &mut after[..self.lanes]);
+    /// Writes a plane, made of others.
+    fn set_plane(&mut self, out: Plane, each: impl Fn(&Self, &mut [u64])) {
+        let (range, count) = (self.plane_range(out), self.lanes);
+        self.set(count, each, |party, made| {
+            party.planes[range].copy_from_slice(made);
+        });
     }
 
-    /// Writes a word, which comes behind those that it is made of.
-    fn set_word(&mut self, out: Word, each: impl Fn(&[u64], &[u64], &mut [u64])) {
-        let range = self.word_range(out);
-        let (before, after) = self.words.split_at_mut(range.start);
-        each(before, &self.planes, &mut after[..self.elements]);
+    /// Writes a word, made of others.
+    fn set_word(&mut self, out: Word, each: impl Fn(&Self, &mut [u64])) {
+        let (range, count) = (self.word_range(out), self.elements);
+        self.set(count, each, |party, made| {
+            party.words[range].copy_from_slice(made);
+        });
+    }
+
+    fn set(
+        &mut self,
+        count: usize,
+        each: impl Fn(&Self, &mut [u64]),
+        put: impl FnOnce(&mut Self, &[u64]),
+    ) {
+        let mut made = std::mem::take(&mut self.made_now);
+        each(self, &mut made[..count]);
+        put(self, &made[..count]);
+        self.made_now = made;
     }
 
     fn locals(&mut self, locals: &[Local]) {
@@ -301,7 +318,7 @@ impl Evaluation {
     }
 
     fn local(&mut self, local: &Local) {
-        let (lanes, server) = (self.lanes, self.party == Party::Server);
+        let server = self.party == Party::Server;
         match *local {
             Local::Bit { word, bit, out } => {
                 let words = self.word_range(word);
@@ -316,12 +333,11 @@ impl Evaluation {
                 ref terms,
                 one,
                 out,
-            } => self.set_plane(out, |planes, out| {
+            } => self.set_plane(out, |party, out| {
                 out.fill(if one && server { u64::MAX } else { 0 });
-                for term in terms {
-                    let term = &planes[term.0 as usize * lanes..][..lanes];
+                for &term in terms {
                     out.iter_mut()
-                        .zip(term)
+                        .zip(party.plane(term))
                         .for_each(|(out, term)| *out ^= term);
                 }
             }),
@@ -344,8 +360,8 @@ impl Evaluation {
             }
             Local::Number { bit, of, out } => {
                 let counts = of.is_none_or(|of| of == self.party);
-                self.set_word(out, |_, planes, out| {
-                    let plane = &planes[bit.0 as usize * lanes..][..lanes];
+                self.set_word(out, |party, out| {
+                    let plane = party.plane(bit);
                     for (element, out) in out.iter_mut().enumerate() {
                         *out = if counts { bit_of(plane, element) } else { 0 };
                     }
@@ -366,33 +382,30 @@ impl Evaluation {
     }
 
     fn map(&mut self, word: Word, out: Word, each: impl Fn(u64) -> u64) {
-        let range = self.word_range(word);
-        self.set_word(out, |words, _, out| {
-            for (out, &word) in out.iter_mut().zip(&words[range.clone()]) {
+        self.set_word(out, |party, out| {
+            for (out, &word) in out.iter_mut().zip(party.word(word)) {
                 *out = each(word);
             }
         });
     }
 
     fn map_with(&mut self, bit: Plane, word: Word, out: Word, each: impl Fn(u64, u64) -> u64) {
-        let (range, bits) = (self.word_range(word), self.plane_range(bit));
-        self.set_word(out, |words, planes, out| {
-            let plane = &planes[bits.clone()];
-            for (element, (out, &word)) in out.iter_mut().zip(&words[range.clone()]).enumerate() {
+        self.set_word(out, |party, out| {
+            let plane = party.plane(bit);
+            for (element, (out, &word)) in out.iter_mut().zip(party.word(word)).enumerate() {
                 *out = each(word, bit_of(plane, element));
             }
         });
     }
 
     fn sum(&mut self, terms: &[(Word, i64)], constant: i64, out: Word) {
-        let (modulus, elements) = (self.modulus(out), self.elements);
+        let modulus = self.modulus(out);
         let constant = modulus.from_i64(constant);
-        self.set_word(out, |words, _, out| {
+        self.set_word(out, |party, out| {
             out.fill(constant);
             for &(term, coefficient) in terms {
-                let term = &words[term.0 as usize * elements..][..elements];
                 let coefficient = modulus.from_i64(coefficient);
-                for (out, &term) in out.iter_mut().zip(term) {
+                for (out, &term) in out.iter_mut().zip(party.word(term)) {
                     *out = times_plus(modulus, term, coefficient, *out);
                 }
             }
@@ -507,11 +520,12 @@ impl Evaluation {
             Product::Leaf {
                 receiver,
                 ref bits,
+                ref of,
                 ref out,
                 ot,
             } => match receiver == self.party {
                 true => self.receive_leaf(ot, out, rest),
-                false => self.send_leaf(bits, ot, out, rest),
+                false => self.send_leaf((bits, of), ot, out, rest),
             },
             Product::And {
                 left,
@@ -554,7 +568,13 @@ impl Evaluation {
 
     /// With the receiver's `f = y + r`, the string for its choice `v` is the table's entry of
     /// `v + f`, masked. The sender's share is such that the string for choice 0 is 0.
-    fn send_leaf(&mut self, bits: &[Plane], ot: usize, out: &[Plane], rest: &mut &[u8]) {
+    fn send_leaf(
+        &mut self,
+        (bits, of): (&[Plane], &[Prefix]),
+        ot: usize,
+        out: &[Plane],
+        rest: &mut &[u8],
+    ) {
         let (lanes, width, count) = (self.lanes, bits.len(), out.len());
         let Strings::Bits { sent, .. } = self.ot(self.party, ot).strings else {
             return;
@@ -569,21 +589,27 @@ impl Evaluation {
         let Some(planes) = &self.sent else { return };
         let masks = &planes.strings.bits[sent * lanes..];
         let mut own = Zeroizing::new([0; MOST_WIDTH]);
-        let mut tables = Zeroizing::new([[0; 1 << MOST_WIDTH]; 2]);
+        let mut tables = Zeroizing::new([[[0; 1 << MOST_WIDTH]; 2]; MOST_WIDTH]);
         let mut f = [0; MOST_WIDTH];
+        let prefixes = prefixes(of);
         for lane in 0..lanes {
             for (bit, &plane) in bits.iter().enumerate() {
-                own[bit] = self.planes[plane.0 as usize * lanes + lane];
+                own[bit] = self.plane(plane)[lane];
                 f[bit] = flips[bit][lane];
             }
-            carries(&own[..width], &f[..width], &mut tables);
-            for (part, entries) in tables[..count].iter().enumerate() {
-                let share = entries[0] ^ masks[part * lanes + lane];
-                self.planes[out[part].0 as usize * lanes + lane] = share;
+            for &prefix in &prefixes {
+                carries(&own[..prefix], &f[..prefix], &mut tables[prefix - 1]);
+            }
+            for (part, of) in of.iter().enumerate() {
+                let (prefix, kind) = of.place();
+                let entry = |choice: usize| tables[prefix - 1][kind][choice & ((1 << prefix) - 1)];
+                let share = entry(0) ^ masks[part * lanes + lane];
+                let place = self.plane_range(out[part]).start + lane;
+                self.planes[place] = share;
                 for choice in 1..1 << width {
                     let mask = masks[(choice * count + part) * lanes + lane];
                     let reply = first + ((choice - 1) * count + part) * lanes + lane;
-                    self.replies[reply] = entries[choice] ^ mask ^ share;
+                    self.replies[reply] = entry(choice) ^ mask ^ share;
                 }
             }
         }
@@ -672,16 +698,34 @@ impl Evaluation {
             return;
         };
         let flips: Vec<u64> = read_plane(rest, elements).collect();
-        let (range, from) = (self.word_range(out), self.word_range(word));
-        let Some(sent) = &self.sent else { return };
-        let (before, after) = self.words.split_at_mut(range.start);
-        let zeros = &sent.strings.words[at * elements..];
-        let own = before[from].iter().zip(zeros).enumerate();
-        for (out, (element, (&word, &zero))) in after[..elements].iter_mut().zip(own) {
-            let f = bit_of(&flips, element);
-            *out = modulus.sub(word & f.wrapping_neg(), negated(modulus, zero, f));
+        self.set_word(out, |party, out| {
+            let Some(sent) = &party.sent else { return };
+            let zeros = &sent.strings.words[at * elements..];
+            let own = party.word(word).iter().zip(zeros).enumerate();
+            for (out, (element, (&word, &zero))) in out.iter_mut().zip(own) {
+                let f = bit_of(&flips, element);
+                *out = modulus.sub(word & f.wrapping_neg(), negated(modulus, zero, f));
+            }
+        });
+    }
+}
+
+impl Prefix {
+    /// How many bits it is of, and its place among [`carries`].
+    fn place(self) -> (usize, usize) {
+        match self {
+            Self::Generate(bits) => (bits, 0),
+            Self::Propagate(bits) => (bits, 1),
         }
     }
+}
+
+/// The numbers of bits that results of a leaf are of.
+fn prefixes(of: &[Prefix]) -> Vec<usize> {
+    let mut prefixes: Vec<usize> = of.iter().map(|of| of.place().0).collect();
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    prefixes
 }
 
 /// Its fields wipe themselves; replies are masked.

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::program::{Builder, Party, Plane, Word};
+use super::program::{Builder, MOST_STRINGS, Party, Plane, Prefix, Word};
 use crate::circuit::{CircuitError, Modulus};
 
 /// Whether a range of bits of a sum makes a carry, and whether it passes one on.
@@ -55,10 +55,12 @@ impl Builder {
     /// A few bits. A single one passes a carry on where the sum of the parties' bits is 1, which
     /// needs no message.
     fn leaf_of(&mut self, word: Word, first: u32, width: u32, propagate: bool) -> Carry {
-        let bits: Vec<Plane> = (first..first + width)
-            .map(|bit| self.bit(word, bit))
-            .collect();
-        let out = self.leaf(&bits, propagate && width > 1);
+        let bits = self.own_bits(word, first..first + width);
+        let mut of = vec![Prefix::Generate(bits.len())];
+        if propagate && width > 1 {
+            of.push(Prefix::Propagate(bits.len()));
+        }
+        let out = self.leaf(&bits, &of);
         Carry {
             generate: out[0],
             propagate: match width {
@@ -66,6 +68,60 @@ impl Builder {
                 _ => out.get(1).copied(),
             },
         }
+    }
+
+    fn own_bits(&mut self, word: Word, range: Range<u32>) -> Vec<Plane> {
+        range.map(|bit| self.bit(word, bit)).collect()
+    }
+
+    /// Bits of the sum of the parties' residues, with the carry into the first. Each leaf tells its
+    /// carries without one into it, and with one. So a leaf is a level behind the one below.
+    pub fn sum_bits(&mut self, word: Word, range: Range<u32>, into: Option<Plane>) -> Vec<Plane> {
+        let (mut first, mut into) = (range.start, into);
+        let mut sums = Vec::with_capacity(range.len());
+        while first < range.end {
+            let last = range.end.min(first + LEAF as u32);
+            let bits = self.own_bits(word, first..last);
+            // Nobody asks for the carry out of the last.
+            let carried = bits.len() - usize::from(last == range.end);
+            let carries = self.carries(&bits[..carried], into);
+            let each = [into].into_iter().chain(carries.iter().copied().map(Some));
+            for (&bit, carry) in bits.iter().zip(each) {
+                let terms: Vec<Plane> = [bit].into_iter().chain(carry).collect();
+                sums.push(self.xor(&terms));
+            }
+            into = carries.last().copied();
+            first = last;
+        }
+        sums
+    }
+
+    /// The carry out of each of a leaf's bits, with the carry into the first.
+    fn carries(&mut self, bits: &[Plane], into: Option<Plane>) -> Vec<Plane> {
+        if bits.is_empty() {
+            return Vec::new();
+        }
+        let generate = (1..=bits.len()).map(Prefix::Generate);
+        // The first passes a carry on where the sum of the parties' bits is 1.
+        let propagate = (2..=bits.len()).map(Prefix::Propagate);
+        let propagate = propagate.filter(|_| into.is_some());
+        let out = self.leaf(bits, &generate.chain(propagate).collect::<Vec<_>>());
+        let (generate, propagate) = out.split_at(bits.len());
+        let Some(into) = into else {
+            return generate.to_vec();
+        };
+        let propagate: Vec<Plane> = [bits[0]].iter().chain(propagate).copied().collect();
+        let passed = self.and(into, &propagate);
+        let terms = generate.iter().zip(passed);
+        terms
+            .map(|(&generate, passed)| self.xor(&[generate, passed]))
+            .collect()
+    }
+
+    /// A bit times each of others.
+    pub fn products(&mut self, bit: Plane, others: &[Plane]) -> Vec<Plane> {
+        let products = others.chunks(MOST_STRINGS);
+        products.flat_map(|others| self.and(bit, others)).collect()
     }
 
     /// `(G, P) o (G', P') = (G + P G', P P')`.

@@ -8,6 +8,7 @@
 //! party. The [`Builder`] puts each product in the earliest level that has its factors, so the
 //! number of levels is the depth.
 
+use super::slots::{Places, Slots};
 use crate::circuit::Modulus;
 
 /// One of the two.
@@ -81,14 +82,15 @@ pub(super) enum Local {
 /// An instruction with a message of each party.
 #[derive(Clone, Debug)]
 pub(super) enum Product {
-    /// The carry out of a few bits of the sum of the parties' residues, and whether they pass one
-    /// on. An OT of `2^width` strings; the receiver sends `width` bits, then the sender one or two
-    /// for each string but one.
+    /// Carries of a few bits of the sum of the parties' residues, and whether they pass one on. An
+    /// OT of `2^width` strings; the receiver sends `width` bits, then the sender one for each result
+    /// and string but the first.
     Leaf {
         receiver: Party,
         /// Each party's own, lowest first.
         bits: Vec<Plane>,
-        /// Whether there is a carry, and where asked for whether one passes.
+        /// What each result is.
+        of: Vec<Prefix>,
         out: Vec<Plane>,
         ot: usize,
     },
@@ -109,6 +111,15 @@ pub(super) enum Product {
         out: Word,
         ot: usize,
     },
+}
+
+/// A result of a leaf: of so many of its bits, from the lowest.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Prefix {
+    /// Whether they make a carry.
+    Generate(usize),
+    /// Whether they pass one on.
+    Propagate(usize),
 }
 
 /// What is done before the parties' messages of a level, and what these are for.
@@ -144,7 +155,7 @@ pub(super) enum Strings {
 }
 
 /// Most bits of a string in planes.
-const MOST_STRINGS: usize = 8;
+pub(super) const MOST_STRINGS: usize = 64;
 
 /// Most bits of a choice.
 pub(super) const MOST_WIDTH: usize = 4;
@@ -164,7 +175,7 @@ pub(super) struct Ots {
 
 impl Ots {
     fn bits(&mut self, width: usize, count: usize) -> usize {
-        // Strings come from the lowest byte of a block: further ones would not be masked.
+        // Strings come from the lowest half of a block: further bits would not be masked.
         assert!(
             count <= MOST_STRINGS && width <= MOST_WIDTH,
             "an OT has at most {MOST_STRINGS} bits for {MOST_WIDTH} of choice"
@@ -205,7 +216,9 @@ pub struct Program {
     pub(super) outputs: Vec<Word>,
     /// Levels of a cascade before it.
     start: usize,
-    pub(super) planes: usize,
+    /// Where planes and words are.
+    pub(super) planes: Slots,
+    pub(super) words: Slots,
     /// The modulus of each word.
     pub(super) moduli: Vec<Modulus>,
     /// The last one has no products.
@@ -377,7 +390,8 @@ impl Builder {
         self.xor_with(&[plane], true)
     }
 
-    fn xor_with(&mut self, terms: &[Plane], one: bool) -> Plane {
+    /// The sum of bits, and of 1 where asked for.
+    pub fn xor_with(&mut self, terms: &[Plane], one: bool) -> Plane {
         let level = self.at(terms, &[]);
         let out = self.plane(level);
         let terms = terms.to_vec();
@@ -452,16 +466,15 @@ impl Builder {
         }
     }
 
-    /// The carry out of a few bits of a sum, lowest first, and where asked for whether they pass
-    /// one on. The receiver speaks first.
-    pub fn leaf(&mut self, bits: &[Plane], propagate: bool) -> Vec<Plane> {
+    /// Carries of a few bits of a sum, lowest first, and whether they pass one on. The receiver
+    /// speaks first.
+    pub fn leaf(&mut self, bits: &[Plane], of: &[Prefix]) -> Vec<Plane> {
         let level = self.at(bits, &[]);
-        let out: Vec<Plane> = (0..1 + usize::from(propagate))
-            .map(|_| self.plane(level + 1))
-            .collect();
+        let out: Vec<Plane> = of.iter().map(|_| self.plane(level + 1)).collect();
         let product = Product::Leaf {
             receiver: Party::first_of(self.start + level),
             bits: bits.to_vec(),
+            of: of.to_vec(),
             out: out.clone(),
             ot: 0,
         };
@@ -469,7 +482,7 @@ impl Builder {
         out
     }
 
-    /// A shared bit times each of other shared bits.
+    /// A shared bit times each of other shared bits, at most [`MOST_STRINGS`].
     pub fn and(&mut self, left: Plane, rights: &[Plane]) -> Vec<Plane> {
         let factors: Vec<Plane> = rights.iter().copied().chain([left]).collect();
         let level = self.level_of_product(None, &factors, &[]);
@@ -523,6 +536,7 @@ impl Builder {
                     bits,
                     out,
                     ot,
+                    ..
                 } => *ot = ots[receiver.peer() as usize].bits(bits.len(), out.len()),
                 Product::And {
                     rights, ots: both, ..
@@ -540,11 +554,14 @@ impl Builder {
             }
             levels[level].products.push(product);
         }
+        let counts = [self.planes.len(), self.words.len()];
+        let places = Places::of(&levels, counts, (&self.inputs, &outputs));
         Program {
             inputs: self.inputs,
             outputs,
             start: self.start,
-            planes: self.planes.len(),
+            planes: places.planes.slots,
+            words: places.words.slots,
             moduli: self.moduli,
             levels,
             ots,

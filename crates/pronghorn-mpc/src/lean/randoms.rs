@@ -214,10 +214,12 @@ impl Planes {
 fn low_bits(blocks: &[Block], planes: &mut [u64], (lanes, first): (usize, usize)) {
     for (lane, blocks) in (first..).zip(blocks.chunks_exact(LANE)) {
         for (group, blocks) in blocks.chunks_exact(8).enumerate() {
-            let bytes: [u8; 8] = std::array::from_fn(|i| blocks[i].to_bytes()[0]);
-            let bits = transposed(u64::from_le_bytes(bytes)).to_le_bytes();
-            for (plane, bits) in planes.chunks_exact_mut(lanes).zip(bits) {
-                plane[lane] |= u64::from(bits) << (8 * group);
+            for (byte, planes) in planes.chunks_mut(8 * lanes).enumerate() {
+                let bytes: [u8; 8] = std::array::from_fn(|i| blocks[i].to_bytes()[byte]);
+                let bits = transposed(u64::from_le_bytes(bytes)).to_le_bytes();
+                for (plane, bits) in planes.chunks_exact_mut(lanes).zip(bits) {
+                    plane[lane] |= u64::from(bits) << (8 * group);
+                }
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Bits, OTs and levels of an element, by formula.
 
 use pronghorn_mpc::{
-    circuit::{Modulus, Rectifier},
-    lean::{Input, Party, Program},
+    circuit::{Modulus, Rectifier, Table},
+    lean::{Input, Party, Program, input_width},
 };
 
-use crate::common::activation;
+use crate::common::{activation, silu};
 
 /// A ReLU of exact shares modulo `2^k` that drops `c` bits, with `m` bits of the result.
 fn relu(k: u32, c: u32, m: u32) -> Program {
@@ -78,4 +78,46 @@ fn pools_cut_first_where_that_takes_less() {
     // Bits, OTs and levels; the maxima of 21 bits, or cuts and maxima of 9 bits and fewer.
     let pools = [(4, 1), (4, 13), (9, 13)].map(|(pool, drop)| of(pool, drop));
     assert_eq!(pools, [(771, 143, 17), (737, 141, 16), (1677, 316, 26)]);
+}
+
+/// The bumps of a SiLU and of a HardSwish in pieces, as plans have them: 11 and 9 dropped bits.
+/// Bits, OTs, levels, and bytes that a party holds.
+#[test]
+fn tables_cost_what_decisions_say() {
+    let of = |(count, drop, fine, shift): (i32, u32, u32, u32)| {
+        let (entries, rises) = silu(count, drop);
+        let half = (count << drop) / 2;
+        let table = Table {
+            rectified: true,
+            drop,
+            first: -count / 2,
+            entries: &entries,
+            fine,
+            rises: if fine > 0 { &rises } else { &[] },
+        };
+        let mut activation = activation(1, Rectifier::None, Some((shift, -half - 1, half - 1)));
+        activation.table = Some(table);
+        let reach = i64::from(half) << (shift + 2);
+        let input = Input {
+            bits: input_width(&activation, -reach - 1, reach) + 2,
+            prime: None,
+            guard: 2,
+            error: 1,
+            low: -reach,
+            high: reach - 1,
+        };
+        let program = Program::activation(&activation, input, Modulus::power_of_two(24).unwrap());
+        let program = program.unwrap();
+        let (bits, ots, levels) = counts(&program);
+        (bits, ots, levels, program.memory(1024) / 1024)
+    };
+    let found = [(256, 8, 7, 11), (64, 6, 5, 9), (32, 6, 0, 9)].map(of);
+    assert_eq!(
+        found,
+        [
+            (1055, 110, 22, 1215),
+            (634, 86, 19, 887),
+            (374, 63, 16, 412)
+        ]
+    );
 }

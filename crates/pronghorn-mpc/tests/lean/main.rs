@@ -5,4 +5,5 @@ mod argmax;
 mod common;
 mod counts;
 mod hostile;
+mod tables;
 mod views;

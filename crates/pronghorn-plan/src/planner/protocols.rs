@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     checked::CheckedPlan,
-    cost::{Seconds, StepCost},
+    cost::{self, Seconds, StepCost},
     objective::Goal,
     plan::Plan,
     runner_up::RunnerUp,
@@ -24,10 +24,16 @@ pub(super) fn choose(planned: Planned, options: &BuildOptions) -> Result<Planned
         .map(|index| RunnerUp::of(plan, index).filter(RunnerUp::is_lean))
         .collect();
     let transfers = transfers(plan, &candidates, options);
+    // Circuits hold nothing of a batch, lean steps all of it. An eighth is for keys.
+    let (others, room) = (cost::memory(plan, 1), options.memory / 8 * 7);
     let mut steps = plan.steps.clone();
     let mut changed = false;
     for (index, (step, candidate)) in steps.iter_mut().zip(candidates).enumerate() {
         let candidate = candidate.map(|lean| lean.with(transfers));
+        let candidate = candidate.filter(|lean| {
+            let all = lean.memory(plan, index).plus(others);
+            all.server.max(all.client) <= room
+        });
         if let Some(lean) = candidate.filter(|lean| is_cheaper(plan, index, lean, options)) {
             step.kind = lean.into_kind();
             changed = true;

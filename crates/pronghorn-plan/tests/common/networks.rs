@@ -131,6 +131,8 @@ pub enum Middle {
     Square,
     Relu,
     LeakyRelu,
+    /// A ReLU and a bump, by a table.
+    Silu,
     /// Windows of four values.
     MaxPool,
     /// Windows of several sizes, after a ReLU.
@@ -163,6 +165,10 @@ impl Middle {
             Self::Square => one(r#""kind":"square""#, whole),
             Self::Relu => one(r#""kind":"relu""#, whole),
             Self::LeakyRelu => one(r#""kind":"leaky_relu","alpha":0.1"#, whole),
+            Self::Silu => one(
+                r#""kind":"function","function":{"name":"swish","beta":1.0}"#,
+                whole,
+            ),
             Self::MaxPool => one(&pool("max_pool", 0), half),
             Self::PaddedMaxPool => {
                 let pool = node("pool", &pool("max_pool", 1), "2", &text(half));
@@ -408,7 +414,11 @@ pub fn lean_with(
     bits: Option<(u32, u32)>,
     transfers: Transfers,
 ) -> Built {
-    let mut built = shared(graph, engine, bits);
+    made_lean(shared(graph, engine, bits), transfers)
+}
+
+/// A network with lean steps wherever that is possible.
+pub fn made_lean(mut built: Built, transfers: Transfers) -> Built {
     let mut lean = 0;
     for index in 0..built.plan.steps.len() {
         let mut plan = built.plan.plan().clone();

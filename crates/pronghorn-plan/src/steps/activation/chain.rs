@@ -211,11 +211,8 @@ impl Stage {
         groups((self.window.as_ref(), shifts), input, make)
     }
 
-    /// Bits that a lean protocol needs; 0 where there is none.
+    /// Bits that a lean protocol needs.
     fn lean_width(&self, low: i64, high: i64) -> u32 {
-        if self.table.is_some() {
-            return 0;
-        }
         let pool = self.window.as_ref().map_or(1, |_| 2);
         let (least, most) = match self.channels.as_deref() {
             Some(shifts) => least_and_most(shifts),
