@@ -11,8 +11,8 @@ use common::{
 };
 use pronghorn_graph::{fixed::Linear, graph::Graph};
 use pronghorn_plan::{
-    BuildError, BuildOptions, Built, CheckedPlan, Engine, Plan, StepKind, TrustLevel, Weights,
-    WordSize, build, cost,
+    BuildError, BuildOptions, Built, CheckedPlan, Engine, Plan, Step, StepKind, TrustLevel,
+    Weights, WordSize, build, cost,
     objective::{Goal, Objective},
     trust::{self, TrustError},
 };
@@ -266,6 +266,31 @@ fn memory_bounds_batches() {
         panic!("one image does not fit 1 KiB")
     };
     assert!(needed > allowed && allowed == 1 << 10 && !step.is_empty());
+}
+
+/// Lean steps hold all values of a step, circuits a part of them.
+#[test]
+fn lean_steps_that_do_not_fit_memory_are_circuits() {
+    let traffic = |memory| {
+        planned(
+            &around(Middle::Silu),
+            BuildOptions {
+                objective: Some(Objective::Traffic),
+                memory,
+                ..options(TrustLevel::TwoParty)
+            },
+        )
+    };
+    let lean = |built: &Built| {
+        let is_lean = |step: &&Step| matches!(step.kind, StepKind::Lean(_));
+        built.plan.steps.iter().filter(is_lean).count()
+    };
+    let roomy = traffic(4 << 30);
+    assert_eq!(lean(&roomy), 1);
+    let needed = cost::memory(&roomy.plan, 1).server;
+    let tight = traffic(needed - 1);
+    assert_eq!(lean(&tight), 0);
+    assert!(cost::memory(&tight.plan, tight.plan.max_batch).server < needed);
 }
 
 #[test]
