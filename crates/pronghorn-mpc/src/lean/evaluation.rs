@@ -106,6 +106,8 @@ pub struct Evaluation {
     replies: Vec<u64>,
     made: usize,
     taken: usize,
+    /// Whether the results are there: their makers' places may hold other words since.
+    is_finished: bool,
 }
 
 impl Evaluation {
@@ -139,6 +141,7 @@ impl Evaluation {
             replies: Vec::new(),
             made: 0,
             taken: 0,
+            is_finished: false,
         }
     }
 
@@ -256,7 +259,10 @@ impl Evaluation {
             return Err(LeanError::OutOfTurn { level });
         }
         let program = self.program.clone();
-        self.locals(&program.levels[level].locals);
+        if !self.is_finished {
+            self.is_finished = true;
+            self.locals(&program.levels[level].locals);
+        }
         let outputs = program.outputs.iter();
         Ok(outputs.map(|&word| self.word(word)).collect())
     }

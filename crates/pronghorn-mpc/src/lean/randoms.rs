@@ -516,3 +516,46 @@ pub fn deal(
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plane `b` has bit `b` of every block, for strings of any width: parties that hold the same wrong
+    /// masks would get right results, and protect nothing.
+    #[test]
+    fn every_bit_of_a_string_has_its_plane() {
+        let mut state = 1_u128;
+        let mut block = || {
+            state = state.wrapping_mul(0x0da9_4204_2e4d_d58b_5b87_c2f6_9e37_79b9);
+            state = state.wrapping_add(0x1405_7b7e_f767_814f);
+            Block::from_u128(state >> 32 ^ state << 77)
+        };
+        for count in [1, 2, 7, 8, 9, 16, 33, 63, 64] {
+            for (lanes, first) in [(1, 0), (3, 0), (5, 2)] {
+                let blocks: Vec<Block> = (0..(lanes - first) * LANE).map(|_| block()).collect();
+                let mut planes = vec![0; count * lanes];
+                low_bits(&blocks, &mut planes, (lanes, first));
+                for (index, &found) in planes.iter().enumerate() {
+                    let (bit, lane) = (index / lanes, index % lanes);
+                    let wanted = match lane.checked_sub(first) {
+                        None => 0,
+                        Some(lane) => (0..LANE).fold(0, |word, element| {
+                            let string = blocks[lane * LANE + element].to_u128();
+                            word | ((string >> bit & 1) as u64) << element
+                        }),
+                    };
+                    assert_eq!(
+                        found, wanted,
+                        "bit {bit} of {count}, lane {lane} of {lanes}"
+                    );
+                }
+                // No two planes are alike.
+                let mut all: Vec<&[u64]> = planes.chunks(lanes).collect();
+                all.sort_unstable();
+                all.dedup();
+                assert_eq!(all.len(), count);
+            }
+        }
+    }
+}
