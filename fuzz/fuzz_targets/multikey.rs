@@ -48,6 +48,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         steps: &[1],
         conjugation: true,
         linear: true,
+        without_pairs: false,
     };
     let keys = secret(&common).public_keys(choice).expect("randomness");
     let message = parameters

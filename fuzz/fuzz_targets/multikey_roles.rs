@@ -53,6 +53,7 @@ struct Good {
     published: Vec<u8>,
     offer: Vec<u8>,
     keys: Vec<u8>,
+    pair: Vec<u8>,
     introduction: Vec<u8>,
     request: Vec<u8>,
     outcome: Vec<u8>,
@@ -71,10 +72,12 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
     let mut service = Service::new(&published).expect("published");
     let offer = service.offer().expect("a key");
     let mut client = Client::new(&offer, owner.party(), &seed(2)).expect("an offer");
+    let introduction = client.introduction();
+    owner.admit([client.party()]);
+    let party = owner.introduce(&introduction).expect("admitted");
+    let pair = owner.pair(party).expect("introduced");
     let keys = client.join().expect("randomness");
-    let (party, introduction) = service.join(&keys).expect("public keys");
-    owner.admit([party]);
-    owner.introduce(&introduction).expect("admitted");
+    service.join(&keys, &pair).expect("public keys");
     let request = client.request(&[0.5, -0.5]).expect("in range");
     let outcome = service.evaluate(party, &request).expect("joined");
     let answer = owner.answer(&outcome, |_| Ok(())).expect("a client's");
@@ -85,6 +88,7 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
         published,
         offer,
         keys,
+        pair,
         introduction,
         request,
         outcome,
@@ -97,6 +101,7 @@ enum Kind {
     Publication,
     Offer,
     Keys,
+    Pair,
     Introduction,
     Request,
     Outcome,
@@ -118,7 +123,10 @@ fuzz_target!(|input: Damaged<Kind>| {
             let _ = Client::<u32>::new(&input.bytes(&good.offer), owner.party(), &seed);
         }
         Kind::Keys => {
-            let _ = service.join(&input.bytes(&good.keys));
+            let _ = service.join(&input.bytes(&good.keys), &good.pair);
+        }
+        Kind::Pair => {
+            let _ = service.join(&good.keys, &input.bytes(&good.pair));
         }
         Kind::Introduction => {
             let _ = owner.introduce(&input.bytes(&good.introduction));

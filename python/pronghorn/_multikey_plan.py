@@ -82,8 +82,8 @@ class MultiKeyPlan:
              "of keys once"),
             ("model owner", f"{_size(owner[0])} sent an image, {_size(owner[1])} received; "
              f"{_size(found['owner_key_bytes'])} of keys and {_size(found['model_bytes'])} of the model "
-             f"({found['weights']} ciphertexts) once"),
-            ("cloud", f"about {_size(2 * found['owner_key_bytes'] + 2 * found['client_key_bytes'])} of memory for keys "
+             f"({found['weights']} ciphertexts) once; {_size(found['pair_key_bytes'])} a client"),
+            ("cloud", f"about {_size(2 * found['owner_key_bytes'] + 2 * found['client_key_bytes'] + found['pair_key_bytes'])} of memory for keys "
              "of the owner and a client"),
         ]  # fmt: skip
         width = max(len(name) for name, _ in rows) + 2

@@ -253,6 +253,7 @@ impl<W: Word> Bench<W> {
                 steps: &STEPS,
                 conjugation: false,
                 linear: true,
+                without_pairs: false,
             };
             let keys = secret.public_keys(choice)?;
             made.fresh.push(keys.encrypt(&message, random)?);

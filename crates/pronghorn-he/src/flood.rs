@@ -43,8 +43,8 @@
 //! `1 - H^2(P, Q) = sum sqrt(P Q)` is then at least `prod (1 - h_i)`: sum out the last view first.
 //! So `H^2(P, Q) <= sum_i h_i`. (Where errors are random, `H^2` of a joint distribution with
 //! something that both have in common is the expectation of `H^2` given it. So `h_i` may be an
-//! expectation over the honest randomness of view `i`, in the worst case over inputs.) The statistical distance
-//! is at most `sqrt(2) H`, so with (1)
+//! expectation over the honest randomness of view `i`, in the worst case over inputs.) The
+//! statistical distance is at most `sqrt(2) H`, so with (1)
 //!
 //! ```text
 //! distance <= sqrt(FISHER * power) / 2^log_reach,                                       (2)
@@ -54,12 +54,47 @@
 //! every coefficient of every answer. It needs no bound on single errors, and none on the tails of
 //! the noise. It does not ask whether errors of one answer depend on each other.
 //!
+//! # Randomness that answers share
+//!
+//! Errors of keys and of encrypted weights are drawn once, and meet every answer. Call them
+//! `omega`. They are no randomness of view `i`: a client that chooses inputs after answers may know
+//! something of
+//! them. They have one law in `P` and in `Q`, and in `Q` no view depends on them.
+//!
+//! Let `H^2` of view `i`, given `omega` and the history, be at most `h_i(omega, x_i)` for the
+//! chosen input `x_i`. Let it be at most `h` in expectation over `omega` for every fixed input, and
+//! at most
+//! `kappa h` for every input and every `omega` within its tails. With `A_i` the affinity of the first
+//! `i` views together with `omega`,
+//!
+//! ```text
+//! A_(i-1) - A_i = int sqrt(P_(<i) Q_(<i)) h_i <= (E_P h_i + E_Q h_i) / 2.
+//! ```
+//!
+//! In `Q` the history is independent of `omega`, so `E_Q h_i <= h`. In `P` it is `E_P h_i <= h +
+//! kappa h D` for the distance `D` of `P` and `Q`. So `H^2 <= R h + R kappa h D / 2` for `R` views.
+//! From `D^2 <= 2 H^2 = 2 R h + R kappa h D` follows
+//!
+//! ```text
+//! distance <= sqrt(2 R h) + kappa R h.                                                  (3)
+//! ```
+//!
+//! The first term is (2). With it at `2^-40` the second is `kappa 2^-81`: no matter for a `kappa`
+//! of [`MOST_SPREAD`] or less. Two things stay outside. Ciphertexts and keys show `omega`, and hide
+//! it only computationally: as in the proof of their security, split `e = e' + e''`, and let the
+//! adversary see
+//! `m + e''` encrypted with `e'`. And tails are exceeded with the probability that bounds on noise state.
+//!
 //! KL divergence has a simpler chain rule, and is infinite here, since a shift leaves the range.
 //!
 //! [`Integers::sums_of_uniforms`]: pronghorn_ring::rns::Integers::sums_of_uniforms
 
 /// A bound on the Fisher information of a flood, times the squared width of its uniforms.
 pub const FISHER: f64 = 3.116;
+
+/// Most that the power of an answer's errors may be beyond its expectation, by equation (3) of the
+/// [module](self): the distance is then at most `2^-40 + 2^-45`.
+pub const MOST_SPREAD: f64 = (1u64 << 36) as f64;
 
 /// Fewest bits of statistical distance for all answers under a key.
 pub const LEAST_BITS: u32 = 40;

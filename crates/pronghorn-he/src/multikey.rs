@@ -8,7 +8,8 @@
 //!
 //! * [`Common`]: a ring and the public seed of the `a` that all parties share. [`Party`]: a name.
 //! * [`SecretKey`], [`PublicKeys`], [`KeyRing`]: keys of a party, and of all. [`EncryptionRing`]:
-//!   those that a contribution to a decryption needs.
+//!   those that a contribution to a decryption needs. [`PairKey`]: a key of two parties that one of
+//!   them makes, where the other may be false.
 //! * [`Extended`]: `c_0 + c_1 s_1 + ... + c_k s_k`, its sums, rotations and conjugation, and
 //!   products ([`Relinearisation`]): the paper's algorithm, quadratic in the number of parties, and
 //!   the linear one of T. Kim, H. Kwak, D. Lee, J. Seo, Y. Song, "Asymptotically faster multi-key
@@ -40,6 +41,7 @@ mod gadget;
 mod keys;
 mod lift;
 mod noise;
+mod pair;
 mod product;
 #[cfg(test)]
 mod reference;
@@ -52,6 +54,7 @@ pub use decryption::{Contribution, Decryptor, LAMBDA, Limits, Partial, Rule, mer
 pub use error::MultiKeyError;
 pub use extended::Extended;
 pub use keys::{Choice, EncryptionKeys, EncryptionRing, KeyRing, PublicKeys, SecretKey};
+pub use pair::PairKey;
 pub use product::Relinearisation;
 
 /// Most parties of a ciphertext.

@@ -172,6 +172,10 @@ impl Needs {
         let fresh = 0.5 * fresh.mean.log2();
         // Roundings of c_0, c_1 s_1 and c_2 s_2; a key switch has as much again.
         let rounding = 0.5 * (2.0 * log_n + (2.0 * 2.0 / 3.0 / 12.0f64).log2());
+        // Of fresh polynomials: c_0 and c_1 s_1.
+        let refreshed = rounding - 0.5;
+        let input = 0.5 * ((2.0 * fresh).exp2() + (2.0 * refreshed).exp2()).log2();
+        let switched = rounding + 0.3;
         let small = -SLACK.log2() + bounds.sensitivity.log2() + 3.0;
         let mut places = 2.0;
         for (index, (node, step)) in program.network.nodes.iter().zip(&program.steps).enumerate() {
@@ -189,7 +193,7 @@ impl Needs {
             let above = level + 1;
             match (&node.op, &step.work) {
                 (Op::Input { .. }, _) => {
-                    ask(&mut needs.values[level], fresh, bounds.slots, &mut places);
+                    ask(&mut needs.values[level], input, bounds.slots, &mut places);
                 }
                 (Op::Linear { .. } | Op::Factor, work) => {
                     ask(
@@ -200,26 +204,23 @@ impl Needs {
                     );
                     ask(
                         &mut needs.values[level],
-                        rounding,
+                        switched,
                         bounds.slots,
                         &mut places,
                     );
                     if let Work::Linear(packing) = work {
                         for reads in packing.reads_of_rotations() {
                             let (noise, gain) = (rounding + 0.5, bounds.rotated);
-                            let gain = gain * (reads as f64).sqrt();
+                            let shared = program.readers(index) as f64;
+                            let gain = gain * (shared * reads as f64).sqrt();
                             ask(&mut needs.values[above], noise, gain, &mut places);
                         }
                     }
                 }
                 (Op::Square | Op::Multiply, _) => {
                     needs.is_product[level] = true;
-                    ask(
-                        &mut needs.values[level],
-                        rounding,
-                        bounds.slots,
-                        &mut places,
-                    );
+                    let gain = bounds.slots * (program.readers(index) as f64).sqrt();
+                    ask(&mut needs.values[level], switched, gain, &mut places);
                 }
                 (Op::Add | Op::Rearrange(_), _) => {}
             }

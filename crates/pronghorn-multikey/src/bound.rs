@@ -7,7 +7,10 @@
 //!
 //! * **Encryptions** of inputs and weights, by their owners: `e`, and the rounding of the encoding.
 //!   Noise of weights meets all slots of the input, partial sums too.
-//! * **Rotations** of a layer's input, which are apart for each rotation.
+//! * **Fresh polynomials** of the client, which the cloud gives to the input and each product.
+//! * **Rotations** of a layer's input, which are apart for each rotation. Layers that read one
+//!   value rotate one ciphertext with one key, so what they read is not independent: the power of
+//!   the sum of `k` such noises is at most `k` times the sum of their powers.
 //! * **Relinearisations and folds**, divided by all primes of the level but the last
 //!   ([`Setting::late`]), and then roundings by that one, after the folds.
 //! * Roundings of values that are brought to a lower level.
@@ -18,11 +21,15 @@
 //! (Parseval), however the noise is distributed among them: that is what the floods of the
 //! decryption must hide.
 //!
-//! Gains count the mean over the result. At the worst element noise is at most as many times that as
-//! the result has elements.
+//! Errors of keys and weights are one for all results. The floods' bound allows that, if the noise
+//! of no result is far beyond its expectation ([`flood`], equation 3), which is checked here.
+//!
+//! Gains count the mean over the result. At the worst element noise is at most as many times that
+//! as the result has elements.
 
 use pronghorn_he::{
     ckks::Noise,
+    flood,
     multikey::{Common, Relinearisation::Quadratic},
 };
 use pronghorn_ring::Word;
@@ -59,6 +66,8 @@ impl Bound {
             setting,
             power: Noise::default(),
             largest: 0.0,
+            tails: 0.0,
+            places: 0.0,
         };
         for (index, node) in program.network.nodes.iter().enumerate() {
             sum.add_node(index, node, &bounds.nodes[index]);
@@ -70,7 +79,7 @@ impl Bound {
         let elements = program.network.nodes[output].elements as f64;
         let of_scale = sum.power.times(setting.scale(0));
         let is_small = sum.largest * bounds.sensitivity <= SLACK;
-        let noise = match is_small {
+        let noise = match is_small && sum.spread(program.slots) <= flood::MOST_SPREAD {
             true => Noise {
                 mean: of_scale.mean,
                 peak: of_scale.peak * elements,
@@ -94,6 +103,10 @@ struct Sum<'a, W: Word> {
     power: Noise,
     /// The largest noise of one slot that has entered.
     largest: f64,
+    /// The sum of the powers of noise at its bound in every slot.
+    tails: f64,
+    /// Noises that have entered.
+    places: f64,
 }
 
 impl<W: Word> Sum<'_, W> {
@@ -102,6 +115,16 @@ impl<W: Word> Sum<'_, W> {
         let entered = noise.times(1.0 / scale);
         self.largest = self.largest.max(entered.slot_bound());
         self.power = self.power + entered.times(gain);
+        self.tails += (entered.slot_bound() * gain).powi(2);
+        self.places += 1.0;
+    }
+
+    /// Most that the power of the result's noise is beyond its expectation, for any input and any
+    /// errors within their tails (`kappa` of [`flood`]). Every slot of a noise is at its bound, and
+    /// the slots and the noises add up in the worst direction. A gain is a Frobenius norm, so no
+    /// direction has more.
+    fn spread(&self, slots: usize) -> f64 {
+        self.tails * slots as f64 * self.places / self.power.mean
     }
 
     fn common(&self) -> &Common<W> {
@@ -135,7 +158,10 @@ impl<W: Word> Sum<'_, W> {
         let (step, common) = (&self.program.steps[index], setting.common());
         let (level, scale) = (step.level, setting.scale(step.level));
         match (&node.op, &step.work) {
-            (Op::Input { .. }, _) => self.enter(self.fresh(), scale, bounds.slots),
+            (Op::Input { .. }, _) => {
+                let noise = self.fresh() + common.refresh_noise();
+                self.enter(noise, scale, bounds.slots);
+            }
             (Op::Linear { .. } | Op::Factor, work) => {
                 let fresh = self.fresh();
                 self.enter(fresh, setting.weight_scale(level), bounds.weights);
@@ -145,12 +171,13 @@ impl<W: Word> Sum<'_, W> {
                     (late, folds) = (setting.late(packing), packing.folds.len());
                     let parties = self.parties(node.inputs[0]);
                     let noise = common.rotation_noise(setting.limbs(level + 1), parties);
+                    let shared = self.program.readers(index) as f64;
                     for reads in packing.reads_of_rotations() {
-                        let gain = bounds.rotated * (reads as f64).sqrt();
+                        let gain = bounds.rotated * (shared * reads as f64).sqrt();
                         self.enter(noise, setting.scale(level + 1), gain);
                     }
                 }
-                let mut summed = self.relinearised(2, level, late);
+                let mut summed = self.relinearised(2, level, late) + common.refresh_noise();
                 if folds > 0 {
                     summed = summed + common.rotation_noise(setting.limbs(level) + late, 2);
                 }
@@ -167,7 +194,9 @@ impl<W: Word> Sum<'_, W> {
             }
             (Op::Square | Op::Multiply, _) => {
                 let noise = self.relinearised(self.parties(index), level, 0);
-                self.enter(noise, scale, bounds.slots);
+                let shared = self.program.readers(index) as f64;
+                let noise = noise + common.refresh_noise();
+                self.enter(noise, scale, bounds.slots * shared.sqrt());
             }
             (Op::Add | Op::Rearrange(_), _) => {}
         }

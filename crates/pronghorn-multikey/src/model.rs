@@ -314,16 +314,17 @@ impl<W: Word> Cloud<W> {
                     )?;
                     let scale = self.setting.scale(level);
                     let one = |x| expand(&self.setting, client, node, "the input", x, level, scale);
-                    input.iter().map(one).collect::<Result<_, _>>()?
+                    let value: Value<W> = input.iter().map(one).collect::<Result<_, _>>()?;
+                    fresh(client, value, keys)?
                 }
                 (Op::Linear { .. }, Work::Linear(packing)) => {
-                    self.linear(index, packing, &inputs[0], keys)?
+                    self.linear(index, packing, &inputs[0], client, keys)?
                 }
                 (Op::Factor, _) => {
                     let products = inputs[0].iter().zip(&self.layers[&index].weights);
                     let sums = products.map(|(x, weights)| self.sum(&[(&weights[0], x)], keys));
                     let sums = sums.collect::<Result<Vec<_>, _>>()?;
-                    self.with_addends(index, sums)?
+                    self.with_addends(index, fresh(client, sums, keys)?)?
                 }
                 (Op::Square, _) => {
                     let squares = inputs[0].iter();
@@ -331,13 +332,14 @@ impl<W: Word> Cloud<W> {
                     let square = |x: &Ciphertext<W>| {
                         self.settled(x.square(keys, dropped, Relinearisation::Quadratic)?, level)
                     };
-                    squares.map(square).collect::<Result<_, _>>()?
+                    let squares = squares.map(square).collect::<Result<_, _>>()?;
+                    fresh(client, squares, keys)?
                 }
                 (Op::Multiply, _) => {
                     let pairs = inputs[0].iter().zip(&inputs[1]);
                     let products =
                         pairs.map(|(x, y)| self.settled(self.sum(&[(x, y)], keys)?, level));
-                    products.collect::<Result<_, _>>()?
+                    fresh(client, products.collect::<Result<_, _>>()?, keys)?
                 }
                 (Op::Add, _) => {
                     let pairs = inputs[0].iter().zip(&inputs[1]);
@@ -361,12 +363,13 @@ impl<W: Word> Cloud<W> {
         Ok(values.swap_remove(network.output).unwrap_or_default())
     }
 
-    /// Rotations of the input, hoisted; their products with the weights; folds; biases.
+    /// Rotations of the input, hoisted; their products with the weights, made fresh; folds; biases.
     fn linear(
         &self,
         index: usize,
         packing: &Packing,
         input: &[Ciphertext<W>],
+        client: Party,
         keys: &KeyRing<W>,
     ) -> Result<Value<W>, NetworkError> {
         let mut rotated: BTreeMap<Rotation, Ciphertext<W>> = BTreeMap::new();
@@ -404,6 +407,7 @@ impl<W: Word> Cloud<W> {
             let dropped = self.setting.dropped() - late;
             let factors: Vec<_> = factors.collect();
             let mut sum = Ciphertext::inner_product(&factors, keys, dropped)?;
+            sum = sum.refreshed(client, keys)?;
             for &fold in &packing.folds {
                 let turned = sum.rotate_many(&[fold as i64], keys)?;
                 sum = sum.add(&turned[0])?;
@@ -456,6 +460,17 @@ impl<W: Word> Cloud<W> {
         };
         value.iter().map(lower).collect()
     }
+}
+
+/// A value with fresh polynomials of the client, before keys of the client that may be false meet
+/// it ([`PairKey`](pronghorn_he::multikey::PairKey)).
+fn fresh<W: Word>(
+    client: Party,
+    value: Value<W>,
+    keys: &KeyRing<W>,
+) -> Result<Value<W>, NetworkError> {
+    let fresh = value.iter().map(|x| Ok(x.refreshed(client, keys)?));
+    fresh.collect()
 }
 
 /// A ciphertext of one party that has the limbs and the scale of a level.

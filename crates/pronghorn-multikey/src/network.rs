@@ -404,6 +404,20 @@ impl Program {
         [client, owner].map(|steps| steps.into_iter().map(|steps| steps as i64).collect())
     }
 
+    /// Nodes that do with one input what this one does, itself included: rotate it for a layer, or
+    /// square it. Their noise is one noise.
+    pub(crate) fn readers(&self, index: usize) -> usize {
+        let nodes = &self.network.nodes;
+        let node = &nodes[index];
+        let is_alike = |other: &&Node| match (&node.op, &other.op) {
+            (Op::Linear { .. }, Op::Linear { .. })
+            | (Op::Square, Op::Square)
+            | (Op::Multiply, Op::Multiply) => node.inputs == other.inputs,
+            _ => false,
+        };
+        nodes.iter().filter(is_alike).count().max(1)
+    }
+
     /// What the program does, counted.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

@@ -160,11 +160,15 @@ impl Parties {
         for (secret, steps) in secrets.iter().zip(program.rotations()) {
             let choice = Choice {
                 steps: &steps,
+                without_pairs: true,
                 ..Choice::default()
             };
             let public = secret.public_keys(choice).expect("randomness");
             keys.insert(public).expect("one reference");
         }
+        let [client, owner] = &secrets;
+        let pair = owner.pair_key(client.encryption()).expect("another's");
+        keys.insert_pair(pair).expect("one reference");
         Self { secrets, keys }
     }
 
@@ -278,6 +282,49 @@ fn a_network_of_squares_is_the_oracles() {
         weight_logs: Vec::new(),
     };
     check(&squares(), chain);
+}
+
+/// Two layers with one input and one matrix, or one layer twice.
+fn branches(are_two: bool) -> PolyGraph {
+    let mut build = Build::new(64, 1.0);
+    let first = build.dense(0, 12);
+    let second = match are_two {
+        true => build.push(build.0[first].op.clone(), vec![0], 12),
+        // Another reader of the input, so that it has the places of the other network.
+        false => {
+            build.factor(0);
+            first
+        }
+    };
+    let sum = build.pair(PolyOp::Add, [first, second]);
+    build.graph(sum)
+}
+
+/// The input's rotations are one computation for both layers, so their noise adds up by amplitudes:
+/// it is that of twice one layer.
+#[test]
+fn layers_that_read_one_value_have_one_noise() {
+    let chain = |scale_log: u32, weight: u32| Chain {
+        degree: 16_384,
+        base: vec![30, 30, 30],
+        level: vec![30, 30],
+        levels: 1,
+        special: vec![30],
+        scale_log,
+        weight_logs: vec![weight],
+    };
+    check(&branches(true), chain(60, 50));
+    // Noise of rotations stands out at a small scale.
+    let power = [true, false].map(|are_two| {
+        let (graph, chain) = (branches(are_two), chain(30, 90));
+        let program = Program::new(Network::of(&graph), chain.degree / 2).expect("it fits");
+        let setting = Setting::<u32>::new(chain, [5; 32]).expect("secure");
+        let bounds = Bounds::of(&program, &graph).expect("its network");
+        let bound = Bound::of_result(&program, &bounds, &setting);
+        bound.expect("its levels").noise.mean
+    });
+    let ratio = power[0] / power[1];
+    assert!((0.8..1.5).contains(&ratio), "{power:?}");
 }
 
 #[test]

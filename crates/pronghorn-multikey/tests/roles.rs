@@ -85,11 +85,7 @@ impl Scene {
         assert_eq!(service.owner(), owner.party());
         let offer = service.offer().expect("the owner's key");
         let client = Client::new(&offer, owner.party(), &seed(2)).expect("an offer");
-        let keys = client.join().expect("randomness");
-        let (party, introduction) = service.join(&keys).expect("public keys");
-        assert_eq!(party, client.party());
-        owner.admit([party]);
-        owner.introduce(&introduction).expect("admitted");
+        join(&mut owner, &mut service, &client);
         Self {
             terms,
             owner,
@@ -122,6 +118,17 @@ impl Scene {
             Ok(())
         })
     }
+}
+
+/// A client's keys, and that of the pair.
+fn join(owner: &mut Owner<u32>, service: &mut Service<u32>, client: &Client<u32>) {
+    owner.admit([client.party()]);
+    let party = owner.introduce(&client.introduction()).expect("admitted");
+    assert_eq!(party, client.party());
+    let pair = owner.pair(party).expect("introduced");
+    assert_eq!(service.name_of_pair(&pair).expect("a key"), party);
+    let keys = client.join().expect("randomness");
+    assert_eq!(service.join(&keys, &pair).expect("public keys"), party);
 }
 
 fn is_given(error: Option<RoleError>) -> bool {
@@ -314,7 +321,10 @@ fn keys_of_the_wrong_set_are_refused() {
     let refused = Client::<u32>::new(&offer, scene.owner.party(), &seed(2));
     assert!(matches!(refused.err(), Some(RoleError::OtherOwner { .. })));
     let client = Client::<u32>::new(&offer, other.party(), &seed(2)).expect("its owner");
-    let refused = scene.service.join(&client.join().expect("randomness"));
+    let pair = scene.owner.pair(scene.client.party()).expect("introduced");
+    let refused = scene
+        .service
+        .join(&client.join().expect("randomness"), &pair);
     assert!(matches!(
         refused,
         Err(RoleError::Message {
@@ -322,7 +332,7 @@ fn keys_of_the_wrong_set_are_refused() {
             ..
         })
     ));
-    let refused = scene.service.join(&vec![0; 1 << 30]);
+    let refused = scene.service.join(&vec![0; 1 << 30], &pair);
     assert!(matches!(
         refused,
         Err(RoleError::Message {
@@ -461,10 +471,7 @@ fn a_party_that_vanishes_stops_nobody_else() {
     for number in [5, 2] {
         let client = Client::new(&offer, scene.owner.party(), &seed(number)).expect("an offer");
         scene.client = client;
-        let keys = scene.client.join().expect("randomness");
-        let (party, introduction) = scene.service.join(&keys).expect("public keys");
-        scene.owner.admit([party]);
-        scene.owner.introduce(&introduction).expect("admitted");
+        join(&mut scene.owner, &mut scene.service, &scene.client);
         scene.predicts(&IMAGE);
     }
 }
@@ -511,6 +518,9 @@ fn a_summary_has_the_bytes_of_messages() {
     let keys = scene.client.join().expect("randomness");
     assert_eq!(keys.len(), summary.keys[0]);
     assert!(keys.len() <= scene.terms.most_key_bytes());
+    let pair = scene.owner.pair(scene.client.party()).expect("introduced");
+    assert_eq!(pair.len(), summary.pair);
+    assert!(scene.client.introduction().len() <= scene.terms.most_message_bytes());
     let about = |found: usize, said: usize| assert!(found.abs_diff(said) < 2048, "{found} {said}");
     about(published.len(), summary.keys[1] + summary.model);
     let request = scene.client.request(&IMAGE).expect("in range");
@@ -533,6 +543,44 @@ fn all_roles_in_one_process_compute_the_network() {
         check(&local.predict(&image).expect("in range"), &image);
     }
     assert!(local.predict(&IMAGE).is_err());
+}
+
+/// A client's keys that are as long as they should be, and false: it gets nonsense, and others
+/// their
+/// results. Without a key of the pair, or with another client's, there is no result.
+#[test]
+fn a_client_with_false_keys_harms_itself_alone() {
+    let mut scene = Scene::new(8);
+    let offer = scene.service.offer().expect("the owner's key");
+    let mut other = Client::<u32>::new(&offer, scene.owner.party(), &seed(7)).expect("an offer");
+    scene.owner.admit([scene.client.party(), other.party()]);
+    scene
+        .owner
+        .introduce(&other.introduction())
+        .expect("admitted");
+    let keys = other.join().expect("randomness");
+    let pair = scene.owner.pair(other.party()).expect("introduced");
+    let of_first = scene.owner.pair(scene.client.party()).expect("introduced");
+    let refused = scene.service.join(&keys, &of_first);
+    assert!(matches!(refused, Err(RoleError::OtherParties { .. })));
+    let damaged = scene.service.join(&keys, &pair[..pair.len() - 1]);
+    assert!(matches!(damaged, Err(RoleError::Message { .. })));
+    let request = other.request(&IMAGE).expect("in range");
+    assert!(scene.service.evaluate(other.party(), &request).is_err());
+    // Zeros behind the encryption key, for which the name stands, and the head of the others.
+    let start = other.introduction().len() + 1024;
+    let false_keys = [&keys[..start], &vec![0; keys.len() - start]].concat();
+    let joined = scene.service.join(&false_keys, &pair);
+    assert_eq!(joined.expect("words below the primes"), other.party());
+    let outcome = scene
+        .service
+        .evaluate(other.party(), &request)
+        .expect("joined");
+    let answer = scene.answer(&outcome).expect("once");
+    let found = other.finish(&outcome, &answer).expect("complete");
+    let wanted = graph().evaluate(&IMAGE);
+    assert!(found.iter().zip(&wanted).any(|(x, y)| (x - y).abs() > 1.0));
+    scene.predicts(&IMAGE);
 }
 
 #[test]

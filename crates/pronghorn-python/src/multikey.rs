@@ -98,6 +98,7 @@ impl Plan {
             ("relinearisations", summary.counts.relinearisations),
             ("client_key_bytes", summary.keys[0]),
             ("owner_key_bytes", summary.keys[1]),
+            ("pair_key_bytes", summary.pair),
             ("model_bytes", summary.model),
             ("image_bytes", summary.image),
             ("outcome_bytes", summary.outcome),

@@ -191,8 +191,73 @@ fn a_delegate_attends_in_the_owners_place() {
     bob.join(|_| ()).expect("admitted");
     check(bob.predict(&IMAGE), &IMAGE);
     attending.stop();
+    let own = fs::read_to_string(from.join("clients")).expect("its list");
     OwnerKeys::hand_over(&to, &from).expect("nobody uses it");
     let none = OwnerKeys::delegate(&to).err();
     assert!(matches!(none, Some(CloudError::HandedOver { .. })));
     assert_eq!(owner(&scratch, 8).expect("it is back").results_left(), 5);
+    // The delegate's clients are not the owner's.
+    let read = |name: &str| fs::read_to_string(from.join(name)).expect("a list");
+    assert!(read("clients") == own && read("clients.delegate") != own);
+    assert!(read("clients.delegate").starts_with(&own));
+}
+
+/// A delegate that gives back another key, other terms, a longer list of clients or a ledger with
+/// fewer results: the owner's own files count.
+#[test]
+fn what_a_delegate_gives_back_is_not_believed() {
+    let scratch = Scratch::new();
+    let [from, to] = ["owner", "delegate"].map(|name| scratch.at(name));
+    let party = owner(&scratch, 8).expect("new keys").party();
+    let description = fs::read(from.join("terms")).expect("its own");
+    OwnerKeys::hand_over(&from, &to).expect("nobody uses it");
+    assert!(OwnerKeys::delegate(&to).expect("the owner's key").party() == party);
+    // Its file with the seed goes back and forth.
+    let seed = fs::read(to.join("owner.seed")).expect("it has the key");
+    fs::write(to.join("owner.seed"), [9; 32]).expect("it is ours");
+    let refused = OwnerKeys::hand_over(&to, &from).err();
+    assert!(matches!(refused, Some(CloudError::Role(_))), "{refused:?}");
+    fs::write(to.join("leaving.seed"), seed).expect("it is ours");
+    fs::write(to.join("terms"), "other terms").expect("it is ours");
+    fs::write(to.join("clients"), "a client of its own").expect("it is ours");
+    let ledger = fs::read(to.join("ledger")).expect("its own");
+    fs::write(to.join("ledger"), &ledger[1..]).expect("it is ours");
+    assert!(OwnerKeys::hand_over(&to, &from).is_err());
+    assert!(!from.join("owner.seed").exists());
+    fs::write(to.join("ledger"), &ledger).expect("it is ours");
+    OwnerKeys::hand_over(&to, &from).expect("the key, and a ledger of it");
+    assert!(owner(&scratch, 8).expect("it is back").party() == party);
+    assert!(fs::read(from.join("terms")).expect("its own") == description);
+    assert!(!from.join("clients").exists());
+}
+
+/// The copy is complete, the old directory did not notice, and the new one was moved: there is no
+/// second copy.
+#[test]
+fn a_copy_that_was_moved_is_not_made_again() {
+    let scratch = Scratch::new();
+    let [from, to, elsewhere] = ["owner", "delegate", "elsewhere"].map(|name| scratch.at(name));
+    drop(owner(&scratch, 8).expect("new keys"));
+    let seed = fs::read(from.join("owner.seed")).expect("its own");
+    // A file in the way of the last step but one.
+    assert!(OwnerKeys::delegate(&to).is_err());
+    fs::create_dir_all(to.join("owner.seed.part")).expect("it is ours");
+    assert!(OwnerKeys::hand_over(&from, &to).is_err());
+    assert!(from.join("leaving.seed").exists() && !to.join("owner.seed").exists());
+    // The same call goes on.
+    fs::remove_dir(to.join("owner.seed.part")).expect("it is ours");
+    let number = fs::read(from.join("transfer")).expect("a number");
+    OwnerKeys::hand_over(&from, &to).expect("nobody uses it");
+    // As it was before the seed was removed.
+    fs::write(from.join("leaving.seed"), seed).expect("it is ours");
+    fs::write(from.join("transfer"), &number).expect("it is ours");
+    fs::write(to.join("transfer"), number).expect("it is ours");
+    fs::rename(&to, &elsewhere).expect("it is ours");
+    let refused = OwnerKeys::hand_over(&from, &to).err();
+    assert!(
+        matches!(refused, Some(CloudError::Moved { .. })),
+        "{refused:?}"
+    );
+    assert!(!to.join("owner.seed").exists());
+    assert!(OwnerKeys::delegate(&elsewhere).is_ok());
 }

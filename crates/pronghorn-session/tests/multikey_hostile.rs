@@ -35,6 +35,8 @@ const REQUEST: u8 = 8;
 const OUTCOME: u8 = 9;
 const ANSWER: u8 = 10;
 const ALIVE: u8 = 11;
+const PAIR: u8 = 14;
+const PAIR_KEY: u8 = 15;
 const REFUSED: u8 = 12;
 
 /// A peer that sends what a test wants.
@@ -150,13 +152,23 @@ fn attended(scratch: &Scratch) -> (Raw, Puppet, Attending) {
     cloud.send(READY, &[]);
     let offer = service.offer().expect("the owner's key");
     let client = Client::new(&offer, party, &Seed::from_bytes([2; 32])).expect("an offer");
-    let keys = client.join().expect("randomness");
-    let (name, introduction) = service.join(&keys).expect("public keys");
-    cloud.send(INTRODUCTION, &introduction);
-    assert_eq!(cloud.refused(), Refusal::NotAdmitted as u8);
+    let (name, introduction) = (client.party(), client.introduction());
+    for (what, body) in [(INTRODUCTION, &introduction[..]), (PAIR, &name.0)] {
+        cloud.send(what, body);
+        assert_eq!(cloud.refused(), Refusal::NotAdmitted as u8);
+    }
     admit(scratch, name);
+    // Admitted and not introduced.
+    cloud.send(PAIR, &name.0);
+    assert_eq!(cloud.refused(), Refusal::NotAdmitted as u8);
     cloud.send(INTRODUCTION, &introduction);
     cloud.expect(ALIVE);
+    cloud.send(PAIR, &name.0);
+    let pair = cloud.expect(PAIR_KEY);
+    cloud.send(PAIR, &name.0[1..]);
+    assert_eq!(cloud.refused(), Refusal::Owner as u8);
+    let keys = client.join().expect("randomness");
+    service.join(&keys, &pair).expect("public keys");
     let puppet = Puppet {
         service,
         client,

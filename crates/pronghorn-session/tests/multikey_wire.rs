@@ -77,6 +77,8 @@ fn messages_have_these_bytes() {
         ("Alive", What::Alive, vec![]),
         ("Refused", What::Refused, refused),
         ("Bye", What::Bye, vec![]),
+        ("Pair", What::Pair, vec![0xC3; 32]),
+        ("PairKey", What::PairKey, b"key of the pair".to_vec()),
     ];
     let mut found = String::new();
     for (name, what, body) in messages {

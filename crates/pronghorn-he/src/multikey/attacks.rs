@@ -3,14 +3,17 @@
 
 use pronghorn_ring::{
     random::{Prg, Seed},
-    rns,
+    rns, vector,
 };
 
 use super::{
-    Choice, Ciphertext, Common, Contribution, Decryptor, Extended, KeyRing, Limits, Party, Rule,
-    SecretKey, decryption::share,
+    Choice, Ciphertext, Common, Contribution, Decryptor, Extended, KeyRing, Limits, Party,
+    PublicKeys, Relinearisation, Rule, SecretKey, decryption::share, keys::Parts,
 };
-use crate::ckks::{Parameters, Plaintext};
+use crate::{
+    ckks::{Parameters, Plaintext},
+    rns::{PublicKey, keys::add_gadget, slices},
+};
 
 const N: usize = 1024;
 const LIMBS: usize = 3;
@@ -183,8 +186,8 @@ fn the_noise_is_flooded() {
     assert!((62..=67).contains(&log_flood), "{log_flood}");
 }
 
-/// Whoever contributes last cancels the masks: with a "result" whose part at a party is `q / 4`, that
-/// party's share is its secret. An [answer](Decryptor::answer) takes no later contribution.
+/// Whoever contributes last cancels the masks: with a "result" whose part at a party is `q / 4`,
+/// that party's share is its secret. An [answer](Decryptor::answer) takes no later contribution.
 #[test]
 fn a_last_contribution_tells_the_secret_and_answers_take_none() {
     let scene = Scene::new();
@@ -251,9 +254,9 @@ fn a_last_contribution_tells_the_secret_and_answers_take_none() {
 }
 
 /// A client with false keys makes the outcome an exact multiple of the model's ciphertext `(w_0,
-/// w_1)`, by a factor of its choice. The factor 1 shows `w_0` and `w_1`. A large one lifts the message
-/// with its noise above the flood, and then `s = (message - w_0) / w_1`. The evaluator's encryption
-/// of zero hides `w_0` and `w_1`.
+/// w_1)`, by a factor of its choice. The factor 1 shows `w_0` and `w_1`. A large one lifts the
+/// message with its noise above the flood, and then `s = (message - w_0) / w_1`. The evaluator's
+/// encryption of zero hides `w_0` and `w_1`.
 #[test]
 fn an_outcome_as_computed_tells_the_secret_and_a_rerandomised_one_does_not() {
     const LARGE: i32 = 110;
@@ -327,4 +330,229 @@ fn an_outcome_as_computed_tells_the_secret_and_a_rerandomised_one_does_not() {
     assert_eq!(matches(&small, &large), N);
     let [small, large] = [small, large].map(|one| one.rerandomised(&scene.keys).expect("keys"));
     assert!(matches(&small, &large) < 3);
+}
+
+/// The gadget itself, `[digit][limb][N]`: a false key that multiplies by 1.
+fn gadget(common: &Common<u64>) -> Vec<u64> {
+    let ring = common.ring();
+    let words = ring.basis().limbs() * N;
+    let one = |piece| {
+        let mut part = vec![0; words];
+        add_gadget(ring, piece, &mut part, &vec![1; words]);
+        part
+    };
+    ring.pieces().iter().flat_map(one).collect()
+}
+
+/// The product of a client's ciphertext and the owner's, with all that a party may know of it.
+struct Product {
+    common: Common<u64>,
+    owner: SecretKey<u64>,
+    client: SecretKey<u64>,
+    keys: KeyRing<u64>,
+    input: Ciphertext<u64>,
+    weight: Ciphertext<u64>,
+}
+
+impl Product {
+    /// With a client whose name is before the owner's, or after it.
+    fn new(is_before: bool) -> Self {
+        let Scene {
+            common,
+            keys,
+            inputs,
+            ..
+        } = Scene::new();
+        let owner = secret(&common, 11);
+        let others = (20..200).map(|seed| secret(&common, seed));
+        let mut others = others.filter(|x| (x.party() < owner.party()) == is_before);
+        let client = others.next().expect("half of all names");
+        let ring = common.ring();
+        let message = ring.message(&vec![0.25; N / 2], &[], SCALE, LIMBS);
+        let input = client.encryptor().expect("randomness");
+        let input = { input }
+            .encrypt(&message.expect("it fits"))
+            .expect("one parameter set");
+        let input = Ciphertext::of_party(&common, client.party(), input.expand());
+        let [weight, _] = inputs;
+        Self {
+            input: input.expect("two polynomials"),
+            common,
+            owner,
+            client,
+            keys,
+            weight,
+        }
+    }
+
+    /// The client's keys after a change.
+    fn insert(&mut self, change: impl FnOnce(&mut PublicKeys<u64>)) {
+        let keys = self.client.public_keys(Choice::default());
+        let mut keys = keys.expect("randomness");
+        change(&mut keys);
+        self.keys.insert(keys).expect("one reference");
+    }
+
+    fn computed(&self) -> Extended<u64> {
+        let (x, w) = (self.input.extended(), self.weight.extended());
+        let quadratic = Relinearisation::Quadratic;
+        x.multiply(w, &self.keys, 0, quadratic).expect("all keys")
+    }
+
+    fn times(&self, x: &[u64], y: &[u64]) -> Vec<u64> {
+        let mut out = vec![0; x.len()];
+        let limbs = x.chunks_exact(N).zip(y.chunks_exact(N));
+        for (limb, ((x, y), out)) in limbs.zip(out.chunks_exact_mut(N)).enumerate() {
+            vector::mul(self.common.ring().basis().prime(limb), x, y, out);
+        }
+        out
+    }
+
+    /// `c_0 + c_1 s` for the owner's `s`.
+    fn phase(&self, x: &Extended<u64>) -> Vec<u64> {
+        let mut phase = x.poly(0).to_vec();
+        if let Some(part) = x.part(self.owner.party()) {
+            let share = share(&self.owner, part, None);
+            slices::add_assign(self.common.ring(), LIMBS, &mut phase, &share);
+        }
+        phase
+    }
+
+    /// `log2` of the largest coefficient of a difference, where it is small.
+    fn log_difference(&self, mut x: Vec<u64>, y: &[u64]) -> Option<u32> {
+        let basis = self.common.ring().basis();
+        slices::sub_assign(self.common.ring(), LIMBS, &mut x, y);
+        let mut limbs = x.chunks_exact_mut(N).enumerate().map(|(limb, x)| {
+            basis.ntt(limb).inverse(x);
+            let q = basis.prime(limb).word() as i64;
+            let centre = |&x: &u64| (x as i64 + q / 2) % q - q / 2;
+            x.iter().map(centre).collect::<Vec<i64>>()
+        });
+        let first = limbs.next()?;
+        let largest = first.iter().map(|x| x.unsigned_abs()).max()?;
+        limbs.all(|x| x == first).then(|| largest.max(1).ilog2())
+    }
+}
+
+/// With the keys of ePrint 2019/524 a client's false ones put the owner's `s`, or `r`, into a
+/// product: exactly, times a factor of the client's choice.
+#[test]
+fn false_keys_put_the_owners_secret_into_a_product() {
+    for is_before in [true, false] {
+        let mut product = Product::new(is_before);
+        let false_key = gadget(&product.common);
+        product.insert(|keys| {
+            let pairwise = keys.pairwise.as_mut().expect("keys of pairs");
+            if is_before {
+                pairwise.d2 = false_key;
+                pairwise.d0.fill(0);
+            } else {
+                pairwise.b = false_key;
+            }
+        });
+        let second = product.owner.second();
+        let known = match is_before {
+            true => product.owner.secret(),
+            false => second.secret(),
+        };
+        let (x, w) = (product.input.extended(), product.weight.extended());
+        let honest = product.times(x.poly(0), &product.phase(w));
+        let cross = product.times(x.poly(1), w.poly(1));
+        let mut expected = product.times(&cross, &known.words[..LIMBS * N]);
+        slices::add_assign(product.common.ring(), LIMBS, &mut expected, &honest);
+        let log = product.log_difference(product.phase(&product.computed()), &expected);
+        assert!(log.is_some_and(|log| log < 16), "{is_before}: {log:?}");
+        let log = product.log_difference(product.phase(&product.computed()), &honest);
+        assert_eq!(log, None);
+    }
+}
+
+/// With a key of the pair by the owner no key of the client meets the secret: an honest client gets
+/// the product, and one with false keys of every kind a product of what it sent.
+#[test]
+fn false_keys_put_nothing_into_a_product_with_a_key_of_the_pair() {
+    for is_before in [true, false] {
+        for is_false in [false, true] {
+            let mut product = Product::new(is_before);
+            let false_key = gadget(&product.common);
+            product.insert(|keys| {
+                let pairwise = keys.pairwise.as_mut().expect("keys of pairs");
+                for key in [&mut pairwise.b, &mut pairwise.d0, &mut pairwise.d2] {
+                    key.clone_from(&false_key);
+                }
+            });
+            if is_false {
+                // An encryption key that hides nothing from the client, under its own name.
+                let ring = product.common.ring();
+                let zeros = vec![0; ring.basis().limbs() * N];
+                let encryption = PublicKey::from_parts(ring, *product.common.seed(), zeros);
+                let keys = product
+                    .client
+                    .public_keys(Choice::default())
+                    .expect("randomness");
+                let keys = PublicKeys::from_parts(
+                    &product.common,
+                    Parts {
+                        encryption,
+                        pairwise: keys.pairwise,
+                        linear: None,
+                        own: keys.own,
+                    },
+                );
+                let words = product.input.extended().data().to_vec();
+                let input = Extended::of_party(&product.common, keys.party(), LIMBS, words);
+                product.input = Ciphertext::new(input.expect("two"), SCALE).expect("room");
+                product.keys.insert(keys).expect("one reference");
+            }
+            let party = product.input.parties()[0];
+            let encryption = product.keys.get(party).expect("keys").encryption();
+            let pair = product.owner.pair_key(encryption).expect("another's");
+            product.keys.insert_pair(pair).expect("one reference");
+            let (x, w) = (product.input.extended(), product.weight.extended());
+            let message = product.phase(w);
+            let found = product.computed();
+            let (mut phase, mut sent) = (product.phase(&found), x.poly(0).to_vec());
+            if !is_false {
+                for (phase, of) in [(&mut phase, &found), (&mut sent, x)] {
+                    let own = share(&product.client, of.part(party).expect("a party"), None);
+                    slices::add_assign(product.common.ring(), LIMBS, phase, &own);
+                }
+            }
+            let expected = product.times(&sent, &message);
+            let log = product.log_difference(phase, &expected);
+            assert!(
+                log.is_some_and(|log| log < 16),
+                "{is_before} {is_false}: {log:?}"
+            );
+        }
+    }
+}
+
+/// A refreshed ciphertext has the same phase, and other words at the party.
+#[test]
+fn refreshed_polynomials_are_others() {
+    let product = Product::new(true);
+    let mut keys = KeyRing::new(&product.common);
+    for secret in [&product.owner, &product.client] {
+        let public = secret.public_keys(Choice::default()).expect("randomness");
+        keys.insert(public).expect("one reference");
+    }
+    let party = product.client.party();
+    let fresh = [0, 1].map(|_| product.input.refreshed(party, &keys).expect("its key"));
+    let phase = |x: &Ciphertext<u64>| x.extended().phase(&[&product.client]).expect("its secret");
+    for x in &fresh {
+        let log = product.log_difference(phase(x), &phase(&product.input));
+        assert!(log.is_some_and(|log| (1..9).contains(&log)), "{log:?}");
+    }
+    let [x, y] = fresh
+        .each_ref()
+        .map(|x| x.extended().part(party).expect("a party"));
+    assert_eq!(product.log_difference(x.to_vec(), y), None);
+    assert!(x.iter().zip(y).filter(|(x, y)| x == y).count() < 3);
+    assert!(
+        product
+            .input
+            .refreshed(product.owner.party(), &keys)
+            .is_err()
+    );
 }

@@ -308,7 +308,6 @@ impl<W: Word> Ciphertext<W> {
         let (setting, common) = (&self.setting, self.setting.common());
         common.same(keys.common())?;
         common.same(other.setting.common())?;
-        let keys = keys.all(&parties)?;
         let pool = common.ring().pool();
         let square = std::ptr::eq(self, other);
         let left = setting.raise(&self.inner);
@@ -332,7 +331,7 @@ impl<W: Word> Ciphertext<W> {
         };
         let mut out = self.inner.room(parties.len(), 0)?;
         let limbs = self.inner.limbs();
-        quadratic(common, limbs, 0, &keys, &tensor, &mut out);
+        quadratic(limbs, 0, keys, &parties, &tensor, &mut out)?;
         Ok(self.like(Extended::from_words(common, parties, limbs, out)?))
     }
 

@@ -4,7 +4,9 @@ use pronghorn_ring::{Word, random::Stream};
 
 use super::{
     Common, Contribution, Decryptor, EncryptionKeys, Extended, KeyRing, MultiKeyError, Partial,
-    Party, PublicKeys, Relinearisation, SecretKey, decryption::rerandomise, merge,
+    Party, PublicKeys, Relinearisation, SecretKey,
+    decryption::{fresh_stream, rerandomise},
+    merge,
 };
 use crate::{
     ckks::{self, CkksError, Message, Plaintext, Scalar},
@@ -60,8 +62,8 @@ impl<W: Word> Ciphertext<W> {
     }
 
     /// The same value with a fresh encryption of zero under the keys of all parties, as whoever
-    /// computed it must do before it shows it. As computed, a ciphertext may be an exact multiple of
-    /// another party's. One who chose the factor then reads that party's secret off decryptions:
+    /// computed it must do before it shows it. As computed, a ciphertext may be an exact multiple
+    /// of another party's. One who chose the factor then reads that party's secret off decryptions:
     /// floods have one size, whatever the factor. The noise of an encryption of zero is added; one
     /// is counted by [`Rule::new`](super::Rule::new).
     ///
@@ -73,6 +75,23 @@ impl<W: Word> Ciphertext<W> {
             inner,
             scale: self.scale,
         })
+    }
+
+    /// The same value with a polynomial of `party` that nobody knew before, from the party's
+    /// encryption key: for an evaluator, before it applies keys of that party which may be false
+    /// ([`PairKey`](super::PairKey) says why). Adds [`Common::refresh_noise`]. Costs 3 NTTs a limb
+    /// and special prime, and the division of two polynomials.
+    ///
+    /// # Errors
+    /// When the party's key is missing, it is no party, or the system has no randomness.
+    pub fn refreshed(
+        &self,
+        party: Party,
+        keys: &impl EncryptionKeys<W>,
+    ) -> Result<Self, MultiKeyError> {
+        let key = keys.encryption_key(party)?;
+        let inner = self.inner.refreshed(party, key, &mut fresh_stream()?)?;
+        Ok(Self { inner, ..*self })
     }
 
     /// The extended ciphertext.

@@ -271,6 +271,27 @@ impl<W: Word> Decryptor<W> {
         self.rule.limits.results - self.ledger.given.len() as u64
     }
 
+    /// Counts what another one with this key gave as given here, too.
+    ///
+    /// # Errors
+    /// When it has another key or rule, or both gave more results than the rule allows.
+    pub fn absorb(&mut self, other: &Self) -> Result<(), MultiKeyError> {
+        if self.party() != other.party() || self.rule.hash() != other.rule.hash() {
+            return Err(MultiKeyError::Ledger);
+        }
+        let given = self.ledger.given.union(&other.ledger.given).copied();
+        let given: BTreeSet<[u8; 32]> = given.collect();
+        let results = self.rule.limits.results;
+        if given.len() as u64 > results {
+            return Err(MultiKeyError::Budget { results });
+        }
+        self.ledger
+            .offered
+            .retain(|result, _| !given.contains(result));
+        self.ledger.given = given;
+        Ok(())
+    }
+
     /// A fresh encryption of zero under all keys of a result. A second request gets another one,
     /// and only the latest is then accepted. `keys` are those of all parties. Costs `3 k` NTTs a
     /// limb.
@@ -435,7 +456,7 @@ impl<W: Word> Decryptor<W> {
     }
 }
 
-fn fresh_stream() -> Result<Stream, MultiKeyError> {
+pub(super) fn fresh_stream() -> Result<Stream, MultiKeyError> {
     let seed = Seed::from_os()?;
     Ok(Prg::new(&seed, "pronghorn 2026 multi-key decryption").stream(0))
 }

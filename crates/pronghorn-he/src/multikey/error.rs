@@ -24,6 +24,14 @@ pub enum MultiKeyError {
         /// The party.
         party: Party,
     },
+    /// No keys for products with another party's secret, and no key of the pair.
+    #[error(
+        "there is no key for products of party {party} and another; ask the other one for the key of the pair"
+    )]
+    NoPairKeys {
+        /// The party.
+        party: Party,
+    },
     /// No keys for the linear relinearisation.
     #[error(
         "party {party} gave no keys for the linear relinearisation; generate them, or take the quadratic one"

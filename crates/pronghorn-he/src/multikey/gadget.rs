@@ -2,7 +2,10 @@
 
 use pronghorn_ring::{Word, vector};
 
-use crate::rns::{Parameters, digits::Digits, keys::special_product, pool::Buffer, switch};
+use crate::{
+    rns::{Parameters, digits::Digits, keys::special_product, pool::Buffer, switch},
+    wipe::wipe,
+};
 
 /// A polynomial, `[limb][N]`, whose digits are raised once for all of its uses.
 pub(super) struct Factor<'a, W> {
@@ -35,6 +38,11 @@ impl<'a, W: Word> Sums<'a, W> {
             words: parameters.pool().take(places * parameters.n()),
             begun: vec![false; places],
         }
+    }
+
+    /// Overwrites all words, where they followed from a secret.
+    pub fn wipe(mut self) {
+        wipe(&mut self.words);
     }
 
     /// Words of a limb.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use pronghorn_ring::{
     Word,
-    random::{Prg, RandomError, Seed},
+    random::{Prg, RandomError, Seed, Stream},
     vector,
 };
 use zeroize::Zeroize;
 
-use super::{Common, MultiKeyError, Party, common::Reference};
+use super::{Common, MultiKeyError, PairKey, Party, common::Reference};
 use crate::{
     rns::{
         self, Encryptor, EvaluationKeys, expand_uniform, keys::encrypt_gadget, secret::Secret,
@@ -40,6 +40,8 @@ pub struct Choice<'a> {
     pub conjugation: bool,
     /// The linear relinearisation too, which takes two more vectors of a polynomial a limb.
     pub linear: bool,
+    /// No keys for products with another party's secret: those take a [`PairKey`] of that party's.
+    pub without_pairs: bool,
 }
 
 /// Everything that others need of a party: `b = e - a s` to encrypt under its key, `(b, D)` of
@@ -53,19 +55,26 @@ pub struct Choice<'a> {
 ///
 /// Beside these a key from `s^2` to `s`, as with one party: it takes squares of one secret with
 /// half the work, which the paper does not use. All in the NTT domain, `[digit][limb][N]`.
+///
+/// The encryption key has the special primes too, for [`PairKey`]s.
 pub struct PublicKeys<W: Word> {
     pub(super) common: Common<W>,
     pub(super) party: Party,
     pub(super) encryption: rns::PublicKey<W>,
-    /// The seed of `d_1`.
-    pub(super) seed: [u8; 32],
-    pub(super) b: Vec<W>,
-    pub(super) d0: Vec<W>,
-    pub(super) d1: Vec<W>,
-    pub(super) d2: Vec<W>,
+    pub(super) pairwise: Option<Pairwise<W>>,
     pub(super) linear: Option<LinearKeys<W>>,
     /// `s^2`, rotations, conjugation.
     pub(super) own: EvaluationKeys<W>,
+}
+
+/// `(b, D)`.
+pub(super) struct Pairwise<W: Word> {
+    /// The seed of `d_1`.
+    pub seed: [u8; 32],
+    pub b: Vec<W>,
+    pub d0: Vec<W>,
+    pub d1: Vec<W>,
+    pub d2: Vec<W>,
 }
 
 /// `b` and `d_2` for digits of one limb each.
@@ -99,7 +108,8 @@ impl<W: Word> SecretKey<W> {
         let errors = &mut Prg::new(&seed, ERRORS).stream(Errors::Encryption as u64);
         let uniform = uniform_generator(common.seed());
         let number = Reference::Encryption.number();
-        let b = encrypt_zero(key.secret(), 0..ring.limbs(), &uniform, number, errors);
+        let all = 0..ring.basis().limbs();
+        let b = encrypt_zero(key.secret(), all, &uniform, number, errors);
         let encryption = rns::PublicKey::from_parts(ring, *common.seed(), b);
         Self {
             party: name(common, &encryption),
@@ -152,49 +162,71 @@ impl<W: Word> SecretKey<W> {
         choice: Choice<'_>,
         seed: &Seed,
     ) -> Result<PublicKeys<W>, MultiKeyError> {
-        let (common, ring, s) = (&self.common, self.common.ring(), self.key.secret());
-        let r = rns::SecretKey::generate(ring, &derived(&self.seed, "pronghorn 2026 multi-key r"));
-        let r = r.secret();
-        let own_seed = derived(&self.seed, "pronghorn 2026 multi-key seed of d1");
-        let reference = uniform_generator(common.seed());
-        let prg = Prg::new(&self.seed, ERRORS);
-        let errors = |errors: Errors| prg.stream(errors as u64);
-        let gadget = |digit| Reference::Gadget(digit).number();
-        let b = encrypt_gadget(s, ring, None, &reference, gadget, &mut errors(Errors::B));
-        let d0 = encrypt_gadget(
-            s,
-            ring,
-            Some(&r.words),
-            &uniform_generator(own_seed.as_bytes()),
-            gadget,
-            &mut errors(Errors::D0),
-        );
-        let d2 = masked_secret(r, s, ring, &reference, gadget, errors(Errors::D2));
-        let linear = choice.linear.then(|| {
-            let single = common.single()?;
-            let number = |limb| Reference::Linear(limb).number();
-            let errors_b = &mut errors(Errors::LinearB);
-            let errors_d2 = errors(Errors::LinearD2);
-            Ok::<_, MultiKeyError>(LinearKeys {
-                b: encrypt_gadget(s, single, None, &reference, number, errors_b),
-                d2: masked_secret(r, s, single, &reference, number, errors_d2),
-            })
-        });
+        let common = &self.common;
+        let pairwise = (!choice.without_pairs).then(|| self.pairwise());
+        let linear = choice.linear.then(|| self.linear()).transpose()?;
         let Choice {
             steps, conjugation, ..
         } = choice;
         let own = EvaluationKeys::generate_from_seed(&self.key, 2, steps, conjugation, seed)?;
-        let seed = *own_seed.as_bytes();
         let parts = Parts {
             encryption: self.encryption.clone(),
-            seed,
-            b,
-            d0,
-            d2,
-            linear: linear.transpose()?,
+            pairwise,
+            linear,
             own,
         };
         Ok(PublicKeys::from_parts(common, parts))
+    }
+
+    /// `b` and `D`.
+    fn pairwise(&self) -> Pairwise<W> {
+        let (common, ring, s) = (&self.common, self.common.ring(), self.key.secret());
+        let r = self.second();
+        let own_seed = derived(&self.seed, "pronghorn 2026 multi-key seed of d1");
+        let reference = uniform_generator(common.seed());
+        let gadget = |digit| Reference::Gadget(digit).number();
+        let b = encrypt_gadget(
+            s,
+            ring,
+            None,
+            &reference,
+            gadget,
+            &mut self.errors(Errors::B),
+        );
+        let d0 = encrypt_gadget(
+            s,
+            ring,
+            Some(&r.secret().words),
+            &uniform_generator(own_seed.as_bytes()),
+            gadget,
+            &mut self.errors(Errors::D0),
+        );
+        let errors = self.errors(Errors::D2);
+        let d2 = masked_secret(r.secret(), s, ring, &reference, gadget, errors);
+        Pairwise::new(common, *own_seed.as_bytes(), [b, d0, d2])
+    }
+
+    /// `b` and `d_2` for digits of one limb.
+    fn linear(&self) -> Result<LinearKeys<W>, MultiKeyError> {
+        let (single, s, r) = (self.common.single()?, self.key.secret(), self.second());
+        let reference = uniform_generator(self.common.seed());
+        let number = |limb| Reference::Linear(limb).number();
+        let errors_b = &mut self.errors(Errors::LinearB);
+        let errors_d2 = self.errors(Errors::LinearD2);
+        Ok(LinearKeys {
+            b: encrypt_gadget(s, single, None, &reference, number, errors_b),
+            d2: masked_secret(r.secret(), s, single, &reference, number, errors_d2),
+        })
+    }
+
+    /// `r`.
+    pub(super) fn second(&self) -> rns::SecretKey<W> {
+        let seed = derived(&self.seed, "pronghorn 2026 multi-key r");
+        rns::SecretKey::generate(self.common.ring(), &seed)
+    }
+
+    fn errors(&self, errors: Errors) -> Stream {
+        Prg::new(&self.seed, ERRORS).stream(errors as u64)
     }
 
     pub(super) fn secret(&self) -> &Secret<W> {
@@ -209,7 +241,7 @@ fn masked_secret<W: Word>(
     gadget: &rns::Parameters<W>,
     reference: &Prg,
     number: impl Fn(usize) -> u64,
-    mut errors: pronghorn_ring::random::Stream,
+    mut errors: Stream,
 ) -> Vec<W> {
     let (n, all) = (gadget.n(), gadget.basis().limbs());
     let mut minus = s.clone_words();
@@ -257,25 +289,14 @@ pub(super) fn name<W: Word>(common: &Common<W>, key: &rns::PublicKey<W>) -> Part
 /// What [`PublicKeys`] are made of.
 pub(super) struct Parts<W: Word> {
     pub encryption: rns::PublicKey<W>,
-    pub seed: [u8; 32],
-    pub b: Vec<W>,
-    pub d0: Vec<W>,
-    pub d2: Vec<W>,
+    pub pairwise: Option<Pairwise<W>>,
     pub linear: Option<LinearKeys<W>>,
     pub own: EvaluationKeys<W>,
 }
 
-impl<W: Word> PublicKeys<W> {
-    pub(super) fn from_parts(common: &Common<W>, parts: Parts<W>) -> Self {
-        let Parts {
-            encryption,
-            seed,
-            b,
-            d0,
-            d2,
-            linear,
-            own,
-        } = parts;
+impl<W: Word> Pairwise<W> {
+    /// With `d_1` from its seed.
+    pub fn new(common: &Common<W>, seed: [u8; 32], [b, d0, d2]: [Vec<W>; 3]) -> Self {
         let (ring, generator) = (common.ring(), uniform_generator(&seed));
         let mut d1 = vec![W::default(); d0.len()];
         let words = ring.basis().limbs() * ring.n();
@@ -283,14 +304,28 @@ impl<W: Word> PublicKeys<W> {
             expand_uniform(ring, &generator, Reference::Gadget(digit).number(), d1);
         }
         Self {
-            party: name(common, &encryption),
-            common: common.clone(),
-            encryption,
             seed,
             b,
             d0,
             d1,
             d2,
+        }
+    }
+}
+
+impl<W: Word> PublicKeys<W> {
+    pub(super) fn from_parts(common: &Common<W>, parts: Parts<W>) -> Self {
+        let Parts {
+            encryption,
+            pairwise,
+            linear,
+            own,
+        } = parts;
+        Self {
+            party: name(common, &encryption),
+            common: common.clone(),
+            encryption,
+            pairwise,
             linear,
             own,
         }
@@ -311,6 +346,12 @@ impl<W: Word> PublicKeys<W> {
         &self.encryption
     }
 
+    pub(super) fn pairwise(&self) -> Result<&Pairwise<W>, MultiKeyError> {
+        let party = self.party;
+        let keys = self.pairwise.as_ref();
+        keys.ok_or(MultiKeyError::NoPairKeys { party })
+    }
+
     pub(super) fn linear(&self) -> Result<&LinearKeys<W>, MultiKeyError> {
         let party = self.party;
         let keys = self.linear.as_ref();
@@ -322,6 +363,8 @@ impl<W: Word> PublicKeys<W> {
 pub struct KeyRing<W: Word> {
     common: Common<W>,
     keys: BTreeMap<Party, PublicKeys<W>>,
+    /// By both parties, the lesser first.
+    pairs: BTreeMap<[Party; 2], PairKey<W>>,
 }
 
 impl<W: Word> KeyRing<W> {
@@ -330,6 +373,7 @@ impl<W: Word> KeyRing<W> {
         Self {
             common: common.clone(),
             keys: BTreeMap::new(),
+            pairs: BTreeMap::new(),
         }
     }
 
@@ -343,9 +387,25 @@ impl<W: Word> KeyRing<W> {
         Ok(())
     }
 
-    /// Removes a party's keys.
+    /// Adds a key for products of two parties' secrets, which are then made with it alone.
+    ///
+    /// # Errors
+    /// When it is of another common reference string.
+    pub fn insert_pair(&mut self, key: PairKey<W>) -> Result<(), MultiKeyError> {
+        self.common.same(key.common())?;
+        self.pairs.insert(sorted(key.parties()), key);
+        Ok(())
+    }
+
+    /// The key of two parties, if there is one.
+    pub fn pair(&self, parties: [Party; 2]) -> Option<&PairKey<W>> {
+        self.pairs.get(&sorted(parties))
+    }
+
+    /// Removes a party's keys, and those of its pairs.
     pub fn remove(&mut self, party: Party) {
         self.keys.remove(&party);
+        self.pairs.retain(|parties, _| !parties.contains(&party));
     }
 
     /// The common reference string.
@@ -366,6 +426,11 @@ impl<W: Word> KeyRing<W> {
     pub(super) fn all(&self, parties: &[Party]) -> Result<Vec<&PublicKeys<W>>, MultiKeyError> {
         parties.iter().map(|&party| self.get(party)).collect()
     }
+}
+
+fn sorted(mut parties: [Party; 2]) -> [Party; 2] {
+    parties.sort_unstable();
+    parties
 }
 
 /// The keys that others encrypt with, by party: all that a contribution to a decryption needs.
@@ -406,7 +471,7 @@ impl<W: Word> EncryptionRing<W> {
     pub fn insert(&mut self, key: rns::PublicKey<W>) -> Result<Party, MultiKeyError> {
         let ring = self.common.ring();
         ring.same(key.parameters())?;
-        key.check_limbs(ring.limbs())?;
+        key.check_limbs(ring.basis().limbs())?;
         if key.seed() != self.common.seed() {
             return Err(MultiKeyError::Common);
         }

@@ -23,6 +23,13 @@ impl<W: Word> Common<W> {
         noise.times(1.0 / divisor) + self.roundings(parties)
     }
 
+    /// What [`refreshed`](super::Ciphertext::refreshed) adds: an encryption of zero divided by the
+    /// special primes, and a rounding of two polynomials.
+    pub fn refresh_noise(&self) -> Noise {
+        let divisor = log_special(self.ring()).exp2();
+        self.rescaled_noise(self.fresh_noise(), 1, divisor)
+    }
+
     /// What a rotation or a conjugation adds to a ciphertext of `limbs` limbs.
     ///
     /// # Panics
@@ -31,7 +38,10 @@ impl<W: Word> Common<W> {
         self.digits(limbs).times((parties as f64).sqrt()) + self.roundings(parties)
     }
 
-    /// What relinearising a product adds, before any rescaling.
+    /// What relinearising a product adds, before any rescaling. Of two parties with a
+    /// [`PairKey`](super::PairKey) it is a bound: they have no `t_i`. The pair's digits meet
+    /// `e' v + e_0 + e_1 s'` in place of `e r + e s`, with a ternary `v`, and the digits of `t_i` count
+    /// for `e_0`.
     ///
     /// # Panics
     /// When there are no such limbs.
@@ -60,8 +70,8 @@ impl<W: Word> Common<W> {
         }
     }
 
-    /// Of the encryptions of zero that `parties` re-randomise a result with, each under all keys. Of
-    /// a result that one of two learns, the evaluator adds one and the other party one.
+    /// Of the encryptions of zero that `parties` re-randomise a result with, each under all keys.
+    /// Of a result that one of two learns, the evaluator adds one and the other party one.
     pub(super) fn zeros(&self, parties: usize) -> Noise {
         Noise::of_public_encryption(self.ring().n()).times(parties as f64)
     }

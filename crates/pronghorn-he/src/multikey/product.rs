@@ -7,7 +7,7 @@ use pronghorn_ring::{
 };
 
 use super::{
-    Common, Extended, KeyRing, MultiKeyError, Party, PublicKeys,
+    Extended, KeyRing, MultiKeyError, Party, PublicKeys,
     gadget::{Factor, Quotients, Sums, Use, key_limb},
 };
 use crate::rns::{
@@ -98,14 +98,13 @@ impl<W: Word> Extended<W> {
             first.alike(x)?;
             second.alike(y)?;
         }
-        let keys = keys.all(&parties)?;
         let mut out = first.room(parties.len(), dropped)?;
         let ring = common.ring();
         let operands: Vec<_> = (products.iter())
             .map(|&(x, y)| [Operand::of(x), Operand::of(y)])
             .collect();
         let tensor = Tensor::new(ring.pool(), ring.basis(), &operands, &parties, false);
-        quadratic(common, first.limbs(), dropped, &keys, &tensor, &mut out);
+        quadratic(first.limbs(), dropped, keys, &parties, &tensor, &mut out)?;
         Self::from_words(common, parties, first.limbs() - dropped, out)
     }
 
@@ -243,34 +242,47 @@ fn terms(
     (low.collect(), pairs, high)
 }
 
-/// [`Relinearisation::Quadratic`]. `out` is `[poly][limb][N]` of what is left.
+/// [`Relinearisation::Quadratic`]. `out` is `[poly][limb][N]` of what is left. Parties that have a
+/// [`PairKey`](super::PairKey) take it, with one gadget product and no `t_i`.
 pub(super) fn quadratic<W: Word>(
-    common: &Common<W>,
     limbs: usize,
     dropped: usize,
-    keys: &[&PublicKeys<W>],
+    key_ring: &KeyRing<W>,
+    parties: &[Party],
     tensor: &Tensor<'_, W>,
     out: &mut [W],
-) {
-    let (ring, words) = (common.ring(), limbs * common.ring().n());
+) -> Result<(), MultiKeyError> {
+    let keys = &key_ring.all(parties)?[..];
+    let ring = key_ring.common().ring();
+    let words = limbs * ring.n();
     // Sums 0 to k are the result's, the others the `t_i` of parties that are first in a pair.
     let outputs = keys.len() + 1;
-    let mut firsts: Vec<usize> = (tensor.pairs.iter())
-        .filter(|(i, j)| i != j)
-        .map(|&(i, _)| i)
-        .collect();
-    firsts.dedup();
     let polys = || tensor.pairs.iter().zip(tensor.high.chunks_exact(words));
-    let apart = polys().filter(|((i, j), _)| i != j).map(|(&(i, j), poly)| {
-        let first = firsts.partition_point(|&first| first < i);
-        Factor {
-            poly,
-            uses: vec![Use {
-                keys: [&keys[j].b, &keys[i].d2],
+    let pair = |i: usize, j: usize| key_ring.pair([parties[i], parties[j]]);
+    let is_apart = |&&(i, j): &&(usize, usize)| i != j && pair(i, j).is_none();
+    let apart = tensor.pairs.iter().filter(is_apart);
+    let mut firsts: Vec<usize> = apart.map(|&(i, _)| i).collect();
+    firsts.dedup();
+    let (mut paired, mut apart) = (Vec::new(), Vec::new());
+    for (&(i, j), poly) in polys().filter(|((i, j), _)| i != j) {
+        if let Some(pair) = pair(i, j) {
+            let place = if pair.under() == parties[i] { i } else { j };
+            let each = Use {
+                keys: pair.halves(),
+                sums: [0, place + 1],
+            };
+            let uses = vec![each];
+            paired.push(Factor { poly, uses });
+        } else {
+            let first = firsts.partition_point(|&first| first < i);
+            let each = Use {
+                keys: [&keys[j].pairwise()?.b, &keys[i].pairwise()?.d2],
                 sums: [outputs + first, j + 1],
-            }],
+            };
+            let uses = vec![each];
+            apart.push(Factor { poly, uses });
         }
-    });
+    }
     let squares = polys()
         .filter(|((i, j), _)| i == j)
         .map(|(&(i, _), poly)| Factor {
@@ -287,10 +299,12 @@ pub(super) fn quadratic<W: Word>(
         dropped: 0,
         low: &vec![None; firsts.len()],
     };
-    sums.add_and_divide(&apart.collect::<Vec<_>>(), &quotients, &mut inner);
-    let mut factors = inner_factors(keys, &firsts, &inner, words);
+    sums.add_and_divide(&apart, &quotients, &mut inner);
+    let mut factors = inner_factors(keys, &firsts, &inner, words)?;
+    factors.extend(paired);
     factors.extend(squares);
     finish(limbs, dropped, &factors, sums, &tensor.low, out);
+    Ok(())
 }
 
 /// [`Relinearisation::Linear`].
@@ -363,7 +377,7 @@ fn linear<W: Word>(
         low: &vec![None; firsts.len()],
     };
     sums.divide(add, &quotients, &mut inner);
-    let factors = inner_factors(keys, &firsts, &inner, words);
+    let factors = inner_factors(keys, &firsts, &inner, words)?;
     let operands = [x, y].map(Operand::of);
     let low = Tensor::new(ring.pool(), ring.basis(), &[operands], parties, true).low;
     finish(limbs, dropped, &factors, sums, &low, out);
@@ -376,14 +390,15 @@ fn inner_factors<'a, W: Word>(
     firsts: &[usize],
     inner: &'a [W],
     words: usize,
-) -> Vec<Factor<'a, W>> {
+) -> Result<Vec<Factor<'a, W>>, MultiKeyError> {
     let factors = firsts.iter().zip(inner.chunks_exact(words));
-    let factors = factors.map(|(&i, poly)| Factor {
-        poly,
-        uses: vec![Use {
-            keys: [&keys[i].d0, &keys[i].d1],
+    let factors = factors.map(|(&i, poly)| {
+        let keys = keys[i].pairwise()?;
+        let uses = vec![Use {
+            keys: [&keys.d0, &keys.d1],
             sums: [0, i + 1],
-        }],
+        }];
+        Ok(Factor { poly, uses })
     });
     factors.collect()
 }

@@ -204,6 +204,7 @@ fn both_relinearisations_are_their_formulas() {
                     }
                     Quadratic => {
                         let both = add(&product(i, j), &product(j, i), q);
+                        let [of, other] = [of, other].map(|x| x.pairwise().expect("keys of pairs"));
                         (reference.digits(&both, width), &other.b, &of.d2)
                     }
                     Linear => {
@@ -223,7 +224,8 @@ fn both_relinearisations_are_their_formulas() {
         }
         for i in 1..4 {
             let digits = reference.digits(&reference.divide(&inner[i]), 2);
-            for (half, sum) in [&keys[i - 1].d0, &keys[i - 1].d1].into_iter().zip([0, i]) {
+            let keys = keys[i - 1].pairwise().expect("keys of pairs");
+            for (half, sum) in [&keys.d0, &keys.d1].into_iter().zip([0, i]) {
                 let term = reference.gadget(&digits, &reference.key(half));
                 outputs[sum] = add(&outputs[sum], &term, all);
             }
@@ -278,6 +280,7 @@ fn keys_have_small_errors() {
     let keys = secret.public_keys(choice).expect("randomness");
     let (all, ring) = (reference.q * reference.p, common.ring());
     let s = reference.integers(&secret.secret().words);
+    let pairwise = keys.pairwise().expect("keys of pairs");
     let small = |x: &Poly| x.iter().all(|&x| centre(x, all).abs() <= 21);
     let generator = crate::rns::uniform_generator(common.seed());
     let a = |number: u64| {
@@ -286,7 +289,7 @@ fn keys_have_small_errors() {
         reference.integers(&a)
     };
     let negative = |x: &Poly| -> Poly { x.iter().map(|&x| (all - x) % all).collect() };
-    for (digit, (b, b_linear)) in (reference.key(&keys.b).iter())
+    for (digit, (b, b_linear)) in (reference.key(&pairwise.b).iter())
         .zip(reference.key(&keys.linear().expect("linear keys").b))
         .enumerate()
     {
@@ -297,7 +300,7 @@ fn keys_have_small_errors() {
     }
     // `r` follows from the difference of `d_0 + d_1 s` and `r g`: ternary in the first digit, whose
     // gadget is P modulo its primes and zero modulo the others.
-    let (d0, d1) = (reference.key(&keys.d0), reference.key(&keys.d1));
+    let (d0, d1) = (reference.key(&pairwise.d0), reference.key(&pairwise.d1));
     let first: i128 = reference.primes[..2].iter().product();
     let masked = add(&d0[0], &reference.multiply(&d1[0], &s, all), all);
     let p = reference.p % first;
@@ -316,7 +319,7 @@ fn keys_have_small_errors() {
         let inverse = modular_inverse(others % own, own);
         multiply_modulo(others, inverse, reference.q) * reference.p
     };
-    for (digit, d2) in reference.key(&keys.d2).iter().enumerate() {
+    for (digit, d2) in reference.key(&pairwise.d2).iter().enumerate() {
         let masked = reference.multiply(&r, &a(3 << 40 | digit as u64), all);
         let scaled: Poly = s
             .iter()
@@ -364,7 +367,10 @@ fn keys_follow_from_their_seed() {
         secret.public_keys(Choice::default()).expect("randomness")
     });
     assert!(keys[0].party() == keys[1].party());
-    assert!(keys[0].b == keys[1].b && keys[0].d0 == keys[1].d0 && keys[0].d2 == keys[1].d2);
+    let [one, two] = keys
+        .each_ref()
+        .map(|x| x.pairwise().expect("keys of pairs"));
+    assert!(one.b == two.b && one.d0 == two.d0 && one.d2 == two.d2);
     let other = SecretKey::generate(&common, &Seed::from_bytes([9; 32]));
     assert!(other.party() != keys[0].party());
 }

@@ -6,11 +6,12 @@
 //!
 //! | kind | then | bytes after the header of 34 |
 //! |---|---|---|
-//! | 16 public keys | `b` to encrypt, seed of `d_1` (32), linear keys or not (1), `b`, `d_0`, `d_2`, linear `b` and `d_2`, the party's [`EvaluationKeys`] | `33 + \|R_l\| + 3 d \|R\|`, `2 l \|R\|` more with linear keys, and those of kind 4: `71 + 4 g + (1 + g) d \|R\|` for `g` automorphisms |
+//! | 16 public keys | `b` to encrypt, what follows (1: bit 0 keys for pairs, bit 1 linear ones), seed of `d_1` (32), `b`, `d_0`, `d_2`, linear `b` and `d_2`, the party's [`EvaluationKeys`] | `1 + \|R\|`, `32 + 3 d \|R\|` more with keys for pairs, `2 l \|R\|` more with linear keys, and those of kind 4: `71 + 4 g + (1 + g) d \|R\|` for `g` automorphisms |
 //! | 17 ciphertext | parties (1), limbs (1), names (32 each), polynomials | `2 + 32 k + (k + 1) \|R_l\|` |
 //! | 18 CKKS ciphertext | scale (8), then as 17 | 8 more |
 //! | 19 contribution | party (32), digest of the result (32), then as 17 | 64 more |
 //! | 20 partial decryption | party (32), digest (32), limbs (1), polynomial | `65 + \|R_l\|` |
+//! | 22 key of a pair | the party that made it (32), the party that it is under (32), both halves | `64 + 2 d \|R\|` |
 //! | 21 ledger | party (32), hash of the rule (32), results in progress (8) and given (8), digests | `80 + 64 p + 32 g` |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,8 +20,8 @@ use pronghorn_ring::Word;
 
 use super::{
     Ciphertext, Common, Contribution, Decryptor, Extended, Ledger, MAX_PARTIES, MultiKeyError,
-    Partial, Party, PublicKeys, Rule, SecretKey,
-    keys::{LinearKeys, Parts},
+    PairKey, Partial, Party, PublicKeys, Rule, SecretKey,
+    keys::{LinearKeys, Pairwise, Parts},
 };
 pub use crate::rns::wire::{VERSION, WireError};
 use crate::rns::{
@@ -34,6 +35,7 @@ const CIPHERTEXT: u8 = 18;
 const CONTRIBUTION: u8 = 19;
 const PARTIAL: u8 = 20;
 const LEDGER: u8 = 21;
+const PAIR_KEY: u8 = 22;
 
 impl<W: Word> PublicKeys<W> {
     /// Appends the bytes.
@@ -41,11 +43,13 @@ impl<W: Word> PublicKeys<W> {
         let ring = self.common.ring();
         let all = ring.basis().limbs();
         header_of(self.common.id(), PUBLIC_KEYS, out);
-        pack(ring, ring.limbs(), self.encryption.b(), out);
-        out.extend(self.seed);
-        out.push(self.linear.is_some().into());
-        for key in [&self.b, &self.d0, &self.d2] {
-            pack(ring, all, key, out);
+        pack(ring, all, self.encryption.b(), out);
+        out.push(u8::from(self.pairwise.is_some()) + 2 * u8::from(self.linear.is_some()));
+        if let Some(keys) = &self.pairwise {
+            out.extend(keys.seed);
+            for key in [&keys.b, &keys.d0, &keys.d2] {
+                pack(ring, all, key, out);
+            }
         }
         for key in self.linear.iter().flat_map(|keys| [&keys.b, &keys.d2]) {
             pack(ring, all, key, out);
@@ -64,17 +68,25 @@ impl<W: Word> PublicKeys<W> {
             Reader::with_hash(common.id(), PUBLIC_KEYS, bytes)?,
         );
         let (all, digits) = (ring.basis().limbs(), ring.pieces().len());
-        let b = reader.next_polys(ring, 1, ring.limbs())?;
+        let b = reader.next_polys(ring, 1, all)?;
         let encryption = rns::PublicKey::from_parts(ring, *common.seed(), b);
-        let seed = reader.array("the seed")?;
-        let linear = reader.count("the presence of linear keys", 0, 1)? == 1;
-        let mut keys = |digits| reader.next_polys(ring, digits, all);
-        let (b, d0, d2) = (keys(digits)?, keys(digits)?, keys(digits)?);
-        let linear = if linear {
-            let (b, d2) = (keys(ring.limbs())?, keys(ring.limbs())?);
-            Some(LinearKeys { b, d2 })
-        } else {
-            None
+        let there = reader.count("the presence of keys for pairs and linear ones", 0, 3)?;
+        let pairwise = match there & 1 {
+            0 => None,
+            _ => {
+                let seed = reader.array("the seed")?;
+                let mut keys = || reader.next_polys(ring, digits, all);
+                let vectors = [keys()?, keys()?, keys()?];
+                Some(Pairwise::new(common, seed, vectors))
+            }
+        };
+        let mut keys = || reader.next_polys(ring, ring.limbs(), all);
+        let linear = match there & 2 {
+            0 => None,
+            _ => Some(LinearKeys {
+                b: keys()?,
+                d2: keys()?,
+            }),
         };
         let own = EvaluationKeys::decode(ring, reader.rest())?;
         if own.max_power() < 2 {
@@ -87,14 +99,38 @@ impl<W: Word> PublicKeys<W> {
         }
         let parts = Parts {
             encryption,
-            seed,
-            b,
-            d0,
-            d2,
+            pairwise,
             linear,
             own,
         };
         Ok(Self::from_parts(common, parts))
+    }
+}
+
+impl<W: Word> PairKey<W> {
+    /// Appends the bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let ring = self.common().ring();
+        header_of(self.common().id(), PAIR_KEY, out);
+        out.extend(self.parties().iter().flat_map(|party| party.0));
+        for half in self.halves() {
+            pack(ring, ring.basis().limbs(), half, out);
+        }
+    }
+
+    /// The key of exactly these bytes.
+    ///
+    /// # Errors
+    /// [`WireError`] says what is wrong with them.
+    pub fn decode(common: &Common<W>, bytes: &[u8]) -> Result<Self, WireError> {
+        let ring = common.ring();
+        let mut reader = Reader::with_hash(common.id(), PAIR_KEY, bytes)?;
+        let mut party = || Ok::<_, WireError>(Party(reader.array("the name of a party")?));
+        let parties = [party()?, party()?];
+        let (digits, all) = (ring.pieces().len(), ring.basis().limbs());
+        let mut half = reader.polys(ring, 2 * digits, all)?;
+        let second = half.split_off(half.len() / 2);
+        Ok(Self::from_parts(common, parties, [half, second]))
     }
 }
 

@@ -11,6 +11,7 @@ use pronghorn_ring::{
 use super::{
     MAX_POLYS, Parameters, RingError, SecretKey,
     automorphism::{Automorphism, conjugation_element, inverse_element, rotation_element},
+    parameters::Piece,
     secret::Secret,
     uniform::{expand_uniform, uniform_generator},
     wire,
@@ -366,17 +367,28 @@ pub(crate) fn encrypt_gadget<W: Word>(
     for (digit, piece) in gadget.pieces().iter().enumerate() {
         let mut part = encrypt_zero(secret, 0..basis.limbs(), uniform, number(digit), errors);
         if let Some(old) = old {
-            for limb in piece.limbs.clone() {
-                let q = basis.prime(limb);
-                let power = q.pow(W::from_u64(2), piece.shift.into());
-                let factor = q.mul(special_product(gadget, limb), power);
-                let place = limb * n..(limb + 1) * n;
-                vector::mul_scalar_add_assign(q, &mut part[place.clone()], &old[place], factor);
-            }
+            add_gadget(gadget, piece, &mut part, old);
         }
         b.append(&mut part);
     }
     b
+}
+
+/// Adds `P` times `old` in the limbs of a digit, both `[limb][N]` with the special limbs.
+pub(crate) fn add_gadget<W: Word>(
+    gadget: &Parameters<W>,
+    piece: &Piece,
+    part: &mut [W],
+    old: &[W],
+) {
+    let (basis, n) = (gadget.basis(), gadget.n());
+    for limb in piece.limbs.clone() {
+        let q = basis.prime(limb);
+        let power = q.pow(W::from_u64(2), piece.shift.into());
+        let factor = q.mul(special_product(gadget, limb), power);
+        let place = limb * n..(limb + 1) * n;
+        vector::mul_scalar_add_assign(q, &mut part[place.clone()], &old[place], factor);
+    }
 }
 
 /// The product of the special primes modulo the prime of a limb.

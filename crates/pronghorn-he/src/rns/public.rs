@@ -12,7 +12,8 @@ use super::{
     zero::{Scratch, encrypt_zero},
 };
 
-/// `(b, a) = (e - a s, a)`: anyone can encrypt with it. Kept at the chain of ciphertext primes.
+/// `(b, a) = (e - a s, a)`: anyone can encrypt with it. Kept at the chain of ciphertext primes. Keys
+/// of [`multikey`](crate::multikey) have the special primes too.
 #[derive(Clone)]
 pub struct PublicKey<W: Word> {
     parameters: Parameters<W>,
@@ -52,7 +53,7 @@ impl<W: Word> PublicKey<W> {
     }
 
     /// The key of this seed and `b`, `[limb][N]` reduced words in the NTT domain; as many limbs as
-    /// the ciphertexts it will encrypt have, at most.
+    /// the ciphertexts it will encrypt have, or all with the special ones.
     ///
     /// # Panics
     /// Unless `b` is whole limbs, no more than there are.
@@ -100,16 +101,21 @@ impl<W: Word> PublicKey<W> {
     /// Adds a fresh encryption of zero to two polynomials of `limbs` limbs, no more than the key
     /// has.
     pub(crate) fn add_zero(&self, limbs: usize, x: &mut [W], random: &mut Stream) {
+        let limbs: Vec<usize> = (0..limbs).collect();
+        self.add_zero_in(&limbs, x, random);
+    }
+
+    /// As [`add_zero`](Self::add_zero), in these limbs of the basis.
+    pub(crate) fn add_zero_in(&self, limbs: &[usize], x: &mut [W], random: &mut Stream) {
         let (parameters, n) = (&self.parameters, self.parameters.n());
-        let (x_b, x_a) = x.split_at_mut(limbs * n);
+        let (x_b, x_a) = x.split_at_mut(limbs.len() * n);
         assert!(
-            x_b.len() == x_a.len() && limbs <= self.limbs(),
+            x_b.len() == x_a.len() && limbs.iter().all(|&limb| limb < self.limbs()),
             "two polynomials of limbs that the key has"
         );
         let mut scratch = Scratch::new(parameters);
         let masks = scratch.draw_ternary(parameters, random);
         let errors = [0, 1].map(|_| scratch.draw_errors(parameters, random));
-        let keys = self.b.chunks_exact(n).zip(self.a.chunks_exact(n));
         let outs = x_b.chunks_exact_mut(n).zip(x_a.chunks_exact_mut(n));
         let Scratch {
             first,
@@ -117,7 +123,8 @@ impl<W: Word> PublicKey<W> {
             third,
             ..
         } = &mut scratch;
-        for (limb, ((b, a), (x_b, x_a))) in keys.zip(outs).enumerate() {
+        for (&limb, (x_b, x_a)) in limbs.iter().zip(outs) {
+            let [b, a] = [&self.b, &self.a].map(|key| &key[limb * n..][..n]);
             let (q, ntt) = (parameters.basis().prime(limb), parameters.basis().ntt(limb));
             masks.residues(q, first, second);
             ntt.forward(first);

@@ -176,7 +176,7 @@ impl<W: Word> PublicKey<W> {
     /// [`WireError`] says what is wrong with them.
     pub fn decode(parameters: &Parameters<W>, bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(parameters, PUBLIC_KEY, bytes)?;
-        let limbs = reader.limbs(parameters)?;
+        let limbs = reader.count("the number of limbs", 1, parameters.basis().limbs())?;
         let seed = reader.array("the seed")?;
         let b = reader.polys(parameters, 1, limbs)?;
         Ok(Self::from_parts(parameters, seed, b))

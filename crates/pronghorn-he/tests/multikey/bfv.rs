@@ -36,6 +36,7 @@ impl<W: Word> Scene<W> {
             steps: &[3],
             conjugation: true,
             linear: false,
+            without_pairs: false,
         };
         for secret in &secrets {
             keys.insert(secret.public_keys(choice).expect("randomness"))

@@ -41,6 +41,7 @@ impl<W: Word> Setup<W> {
             steps: &[1, -3],
             conjugation: true,
             linear: true,
+            without_pairs: false,
         };
         for (i, secret) in secrets.iter().enumerate() {
             let public = secret.public_keys_from_seed(choice, &seed(100 + i));

@@ -48,6 +48,7 @@ fn missing_keys_are_named() {
         steps: &[1],
         conjugation: true,
         linear: false,
+        without_pairs: false,
     };
     few.insert(first.public_keys(choice).expect("randomness"))
         .expect("one reference");

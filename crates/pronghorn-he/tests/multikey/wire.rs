@@ -3,7 +3,8 @@
 
 use pronghorn_he::{
     multikey::{
-        Contribution, Decryptor, Extended, Limits, Partial, PublicKeys, Rule, wire::WireError,
+        Contribution, Decryptor, Extended, Limits, MultiKeyError, PairKey, Partial, PublicKeys,
+        Rule, wire::WireError,
     },
     rns::wire::packed_len,
 };
@@ -51,18 +52,24 @@ fn damage(good: &[u8], head: usize, again: impl Fn(&[u8]) -> Result<Vec<u8>, Wir
 fn keys_come_back() {
     let setup = setup();
     let (ring, common) = (setup.common.ring(), &setup.common);
-    let (all, own) = (packed_len(ring, 5), packed_len(ring, 3));
+    let all = packed_len(ring, 5);
     let digits = ring.digit_count(3);
-    for linear in [false, true] {
+    for (linear, without_pairs) in [(false, false), (true, false), (false, true)] {
         let choice = Choice {
             steps: &[1, 5],
             conjugation: true,
             linear,
+            without_pairs,
         };
         let keys = setup.secrets[0].public_keys(choice).expect("randomness");
         let good = bytes(|out| keys.encode(out));
         // The formula of the format, with three automorphisms.
-        let size = 34 + 33 + own + 3 * digits * all + if linear { 2 * 3 * all } else { 0 };
+        let pairs = if without_pairs {
+            0
+        } else {
+            32 + 3 * digits * all
+        };
+        let size = 34 + 1 + all + pairs + if linear { 2 * 3 * all } else { 0 };
         assert_eq!(good.len(), size + 71 + 4 * 3 + 4 * digits * all);
         let back = PublicKeys::decode(common, &good).expect("good bytes");
         assert!(back.party() == keys.party());
@@ -73,6 +80,59 @@ fn keys_come_back() {
                 Ok(out)
             });
         }
+    }
+}
+
+/// A product with the key of a pair that came back, with no other keys for pairs.
+#[test]
+fn keys_of_pairs_come_back() {
+    let mut setup = setup();
+    let common = setup.common.clone();
+    let (x, y) = {
+        let values = setup.values(0);
+        (
+            setup.encrypt(0, &values, 1e6, 3),
+            setup.encrypt(1, &values, 1e6, 3),
+        )
+    };
+    let quadratic = pronghorn_he::multikey::Relinearisation::Quadratic;
+    for (maker, under) in [(0, 1), (1, 0)] {
+        let mut ring = KeyRing::new(&common);
+        for secret in &setup.secrets {
+            let choice = Choice {
+                without_pairs: true,
+                ..Choice::default()
+            };
+            ring.insert(secret.public_keys(choice).expect("randomness"))
+                .expect("one reference");
+        }
+        let refused = x.multiply(&y, &ring, 0, quadratic);
+        assert!(matches!(refused, Err(MultiKeyError::NoPairKeys { .. })));
+        let [maker, under] = [maker, under].map(|i| &setup.secrets[i]);
+        let key = maker.pair_key(under.encryption()).expect("another's key");
+        assert!(key.parties() == [maker.party(), under.party()]);
+        let good = bytes(|out| key.encode(out));
+        let all = packed_len(common.ring(), common.ring().basis().limbs());
+        assert_eq!(good.len(), 34 + 64 + 2 * common.ring().digit_count(3) * all);
+        ring.insert_pair(PairKey::decode(&common, &good).expect("good bytes"))
+            .expect("one reference");
+        let secrets: Vec<_> = setup.secrets.iter().collect();
+        let found = x
+            .multiply(&y, &ring, 0, quadratic)
+            .expect("a key of the pair");
+        let expected = x.multiply(&y, &setup.keys, 0, quadratic).expect("all keys");
+        let [found, expected] = [found, expected].map(|x| {
+            let plain = x.decrypt_with_all(&secrets).expect("all secrets");
+            common.ring().decode(&plain).expect("one parameter set").re
+        });
+        let difference = found.iter().zip(&expected).map(|(x, y)| (x - y).abs());
+        assert!(difference.fold(0.0, f64::max) < 1e-3);
+        damage(&good, 60, |bytes| {
+            let mut out = Vec::new();
+            PairKey::decode(&common, bytes)?.encode(&mut out);
+            Ok(out)
+        });
+        assert!(maker.pair_key(maker.encryption()).is_err());
     }
 }
 

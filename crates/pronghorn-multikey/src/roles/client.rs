@@ -81,6 +81,7 @@ impl<W: Word> Client<W> {
         let [steps, _] = self.terms.program.rotations();
         let choice = Choice {
             steps: &steps,
+            without_pairs: true,
             ..Choice::default()
         };
         let mut keys = Vec::new();

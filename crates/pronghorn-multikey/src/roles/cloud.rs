@@ -2,7 +2,7 @@
 
 use pronghorn_he::{
     ckks::{self, wire::packed_len},
-    multikey::{Ciphertext, EncryptionRing, KeyRing, Party, PublicKeys},
+    multikey::{Ciphertext, EncryptionRing, KeyRing, MultiKeyError, PairKey, Party, PublicKeys},
 };
 use pronghorn_ring::Word;
 
@@ -12,13 +12,16 @@ use super::{
 };
 use crate::{Cloud, Model};
 
-/// A party's public keys, decoded and expanded.
-pub struct PartyKeys<W: Word>(PublicKeys<W>);
+/// A client's public keys and the key of the client and the model owner, decoded and expanded.
+pub struct PartyKeys<W: Word> {
+    own: PublicKeys<W>,
+    pair: PairKey<W>,
+}
 
 impl<W: Word> PartyKeys<W> {
     /// Whose they are.
     pub fn party(&self) -> Party {
-        self.0.party()
+        self.own.party()
     }
 }
 
@@ -90,15 +93,37 @@ impl<W: Word> Service<W> {
         self.not_the_owner(client)
     }
 
-    /// A client's public keys. The work of [`join`](Self::join), which needs no change of the
-    /// service.
+    /// A client's public keys, with the [key of the pair](super::Owner::pair) from the model owner.
+    /// The work of [`join`](Self::join), which needs no change of the service.
     ///
     /// # Errors
-    /// When the keys are damaged, of other parameters, or the model owner's own.
-    pub fn decode(&self, keys: &[u8]) -> Result<PartyKeys<W>, RoleError> {
-        let public = public_keys(&self.terms, "public keys", keys)?;
-        self.not_the_owner(public.party())?;
-        Ok(PartyKeys(public))
+    /// When the keys are damaged, of other parameters or the model owner's own, or the second is
+    /// not of the owner and this client.
+    pub fn decode(&self, keys: &[u8], pair: &[u8]) -> Result<PartyKeys<W>, RoleError> {
+        let own = public_keys(&self.terms, "public keys", keys)?;
+        let client = self.not_the_owner(own.party())?;
+        let pair = self.pair(pair)?;
+        if pair.parties() != [self.owner, client] {
+            return Err(RoleError::OtherParties { client });
+        }
+        Ok(PartyKeys { own, pair })
+    }
+
+    /// The client that a key of a pair is for.
+    ///
+    /// # Errors
+    /// When it is damaged, of other parameters, or not the model owner's.
+    pub fn name_of_pair(&self, pair: &[u8]) -> Result<Party, RoleError> {
+        let [owner, client] = self.pair(pair)?.parties();
+        match owner == self.owner {
+            true => self.not_the_owner(client),
+            false => Err(RoleError::OtherParties { client }),
+        }
+    }
+
+    fn pair(&self, pair: &[u8]) -> Result<PairKey<W>, RoleError> {
+        let key = PairKey::decode(self.terms.setting.common(), pair);
+        key.map_err(damaged("key of the pair"))
     }
 
     /// Evaluates for a client from now on, with these keys.
@@ -106,7 +131,8 @@ impl<W: Word> Service<W> {
     /// # Errors
     /// When the keys are of another service's terms.
     pub fn insert(&mut self, keys: PartyKeys<W>) -> Result<(), RoleError> {
-        Ok(self.keys.insert(keys.0)?)
+        self.keys.insert(keys.own)?;
+        Ok(self.keys.insert_pair(keys.pair)?)
     }
 
     /// Forgets a client's keys.
@@ -116,16 +142,16 @@ impl<W: Word> Service<W> {
         }
     }
 
-    /// Takes a client's public keys; its name, and its introduction to the model owner.
+    /// Takes a client's public keys, with the [key of the pair](super::Owner::pair) from the model
+    /// owner; the client's name.
     ///
     /// # Errors
-    /// When the keys are damaged, of other parameters, or the model owner's own.
-    pub fn join(&mut self, keys: &[u8]) -> Result<(Party, Vec<u8>), RoleError> {
-        let keys = self.decode(keys)?;
-        let (client, mut introduction) = (keys.party(), Vec::new());
-        keys.0.encryption().encode(&mut introduction);
+    /// As [`decode`](Self::decode).
+    pub fn join(&mut self, keys: &[u8], pair: &[u8]) -> Result<Party, RoleError> {
+        let keys = self.decode(keys, pair)?;
+        let client = keys.party();
         self.insert(keys)?;
-        Ok((client, introduction))
+        Ok(client)
     }
 
     fn not_the_owner(&self, client: Party) -> Result<Party, RoleError> {
@@ -141,10 +167,14 @@ impl<W: Word> Service<W> {
     /// When the client did not join, a key for a rotation is missing, or the request is damaged.
     pub fn evaluate(&self, client: Party, request: &[u8]) -> Result<Vec<u8>, RoleError> {
         self.keys.get(client)?;
+        // Without it keys of the client would meet the owner's secret.
+        let party = client;
+        let pair = self.keys.pair([self.owner, client]);
+        pair.ok_or(MultiKeyError::NoPairKeys { party })?;
         let input = messages::decode("request", request)?;
         let input = messages::seeded(&self.terms.setting, "request", &input)?;
         let result = self.cloud.evaluate(client, &input, &self.keys, |_, _| ())?;
-        // A client with false keys and an input of its choice must not see what was computed.
+        // A client with an input of its choice must not see what was computed.
         let result = result.iter().map(|one| one.rerandomised(&self.keys));
         let result = result.collect::<Result<Vec<_>, _>>()?;
         Ok(messages::encode(&Outcome {
@@ -161,9 +191,19 @@ impl<W: Word> Terms<W> {
         let vector = ring.digit_count(ring.limbs()) * packed_len(ring, ring.basis().limbs());
         let rotations = self.program.rotations();
         let most = rotations.iter().map(Vec::len).max().unwrap_or(0);
-        (most + 6) * vector
+        (most + 3) * vector
+    }
+
+    /// Bytes of the key of the model owner and a client.
+    pub fn pair_key_bytes(&self) -> usize {
+        let ring = self.setting.ring();
+        let vector = ring.digit_count(ring.limbs()) * packed_len(ring, ring.basis().limbs());
+        PAIR_HEADER + 2 * vector
     }
 }
+
+/// Bytes of a key of a pair beside its polynomials.
+const PAIR_HEADER: usize = 34 + 64;
 
 /// Public keys, of no more bytes than those that the program asks for.
 fn public_keys<W: Word>(

@@ -22,9 +22,9 @@ impl<W: Word> Local<W> {
         let mut owner = Owner::new(terms, &Seed::from_os()?)?;
         let mut service = Service::new(&owner.publish(graph)?)?;
         let client = Client::new(&service.offer()?, owner.party(), &Seed::from_os()?)?;
-        let (party, introduction) = service.join(&client.join()?)?;
-        owner.admit([party]);
-        owner.introduce(&introduction)?;
+        owner.admit([client.party()]);
+        let party = owner.introduce(&client.introduction())?;
+        service.join(&client.join()?, &owner.pair(party)?)?;
         Ok(Self {
             owner,
             service,

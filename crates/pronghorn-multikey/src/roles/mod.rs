@@ -7,9 +7,11 @@
 //!     ├─────────────────────────────▶│ offer: description,          │
 //!     │                              │ owner's encryption key       │
 //!     │                              ├─────────────────────────────▶│
-//!     │ introduction: the client's   │ public keys                  │
+//!     │ introduction: the client's   │ introduction                 │
 //!     │ encryption key               │◀─────────────────────────────┤
-//!     │◀─────────────────────────────┤                              │   once
+//!     │◀─────────────────────────────┤                              │
+//!     │ key of the pair              │ if admitted: public keys     │
+//!     ├─────────────────────────────▶│◀─────────────────────────────┤   once
 //!  ───┼──────────────────────────────┼──────────────────────────────┼──
 //!     │                              │ request: the encrypted image │   each image
 //!     │ outcome: the result          │◀─────────────────────────────┤
@@ -49,15 +51,19 @@
 //! * **Cloud and model owner**: nothing of inputs. The client's share of a decryption never leaves
 //!   it.
 //! * **Cloud and a client that the owner has admitted**: the owner's secret key, and with it every
-//!   weight, from one result. The owner cannot tell a result of its model from a ciphertext of their
-//!   choice. Admit clients and a cloud that do not collude.
+//!   weight, from one result. The owner cannot tell a result of its model from a ciphertext of
+//!   their choice. Admit clients and a cloud that do not collude.
 //! * **Model owner and client**: what they have together.
 //!
-//! All parties are semi-honest beyond these checks. A party that sends wrong shares spoils a result.
-//! Nothing checks a client's public keys for evaluation. With false ones a client gets a multiple of
-//! the model's ciphertexts as the outcome, so the cloud re-randomises it before anyone sees it. No
-//! other attack by them is known, and none is excluded by a proof. A client that sends values out of
-//! range or false keys may learn more than its results: floods cover the stated range alone.
+//! All parties are semi-honest beyond these checks. A party that sends wrong shares spoils a
+//! result.
+//!
+//! Nothing checks a client's public keys for evaluation. They may be false, and never meet the
+//! owner's secret: the owner makes the key of the pair itself, and the cloud gives the client's
+//! polynomials fresh randomness before keys of the client's meet them.
+//! [`PairKey`](pronghorn_he::multikey::PairKey) has the argument and its assumptions. What false
+//! keys change is the client's own values, as an input out of range does. A client that sends
+//! values out of range may learn more than its results: floods cover the stated range alone.
 
 mod client;
 mod cloud;
@@ -166,8 +172,8 @@ pub struct Terms<W: Word> {
     pub description: Arc<Description>,
     /// The program.
     pub program: Arc<Program>,
-    /// Primes, levels and scales. The common reference string is a hash of the whole description. So
-    /// nobody chose it, and names of parties, which follow from it, stand for one description.
+    /// Primes, levels and scales. The common reference string is a hash of the whole description.
+    /// So nobody chose it, and names of parties, which follow from it, stand for one description.
     pub setting: Setting<W>,
     /// The rule of decryption.
     pub rule: Rule<W>,
@@ -235,8 +241,8 @@ pub enum RoleError {
 }
 
 impl<W: Word> Terms<W> {
-    /// Of a network, with primes for an error and a number of results, and random bytes that no other
-    /// model has.
+    /// Of a network, with primes for an error and a number of results, and random bytes that no
+    /// other model has.
     ///
     /// # Errors
     /// When there are no such primes.
@@ -286,7 +292,8 @@ impl<W: Word> Terms<W> {
         let polynomial = packed_len(ring, ring.limbs());
         let inputs = self.program.counts().inputs * (polynomial + OBJECT);
         let outputs = self.outputs() * (4 * polynomial + 2 * OBJECT);
-        64 + inputs.max(outputs)
+        let key = packed_len(ring, ring.basis().limbs()) + OBJECT;
+        64 + inputs.max(outputs).max(key)
     }
 
     /// The largest magnitude of an element of an input.

@@ -80,6 +80,17 @@ impl<W: Word> Owner<W> {
         self.decryptor.ledger()
     }
 
+    /// Counts the results of another ledger of this key and these terms as decrypted, too.
+    ///
+    /// # Errors
+    /// When the ledger is not that of this key and these terms, or both have more results than the
+    /// key decrypts.
+    pub fn absorb(&mut self, ledger: &[u8]) -> Result<(), RoleError> {
+        let secret = SecretKey::generate(self.terms.setting.common(), &self.seed);
+        let other = Decryptor::resume(secret, &self.terms.rule, ledger)?;
+        Ok(self.decryptor.absorb(&other)?)
+    }
+
     /// The publication: for the cloud, once. Public keys and encrypted weights.
     ///
     /// # Errors
@@ -100,6 +111,7 @@ impl<W: Word> Owner<W> {
         let [_, steps] = program.rotations();
         let choice = Choice {
             steps: &steps,
+            without_pairs: true,
             ..Choice::default()
         };
         let mut keys = Vec::new();
@@ -135,8 +147,23 @@ impl<W: Word> Owner<W> {
         Ok(party)
     }
 
-    /// This party's contribution and partial decryption of an outcome, once. `persist` must keep the
-    /// ledger that it is given where [`resume`](Self::resume) will find it, before it returns.
+    /// The key for products of this party's secret and a client's, for the cloud, once a client.
+    /// The client must not see it. Another call gives another key, as good.
+    ///
+    /// # Errors
+    /// When the client is not admitted and introduced, or the system has no randomness.
+    pub fn pair(&self, client: Party) -> Result<Vec<u8>, RoleError> {
+        let key = self.clients.encryption_key(client);
+        let key = key.ok().filter(|_| self.admitted.contains(&client));
+        let key = key.ok_or(RoleError::NotAdmitted { party: client })?;
+        let secret = SecretKey::generate(self.terms.setting.common(), &self.seed);
+        let mut bytes = Vec::new();
+        secret.pair_key(key)?.encode(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// This party's contribution and partial decryption of an outcome, once. `persist` must keep
+    /// the ledger that it is given where [`resume`](Self::resume) will find it, before it returns.
     ///
     /// The client contributes nothing: who could add something to the outcome after this party's
     /// contribution would take its mask off, and read the secret key.

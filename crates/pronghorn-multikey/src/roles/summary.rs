@@ -25,6 +25,8 @@ pub struct Summary {
     pub rotations: [usize; 2],
     /// Bytes of public keys: the client's, the owner's. Sent once.
     pub keys: [usize; 2],
+    /// Bytes of the key of a client and the owner. The owner sends it once a client.
+    pub pair: usize,
     /// Bytes of the encrypted model, about. Sent once.
     pub model: usize,
     /// Bytes of an encrypted image, about.
@@ -93,6 +95,7 @@ impl<W: Word> Terms<W> {
             counts: program.counts(),
             rotations,
             keys: rotations.map(|count| self.key_bytes(count)),
+            pair: self.pair_key_bytes(),
             model,
             image: program.counts().inputs * seeded(program.steps[0].level),
             outcome: results * (8 + extended),
@@ -109,6 +112,6 @@ impl<W: Word> Terms<W> {
         let ring = self.setting.ring();
         let vector = ring.digit_count(ring.limbs()) * packed_len(ring, ring.basis().limbs());
         let own = 71 + 4 * rotations + (1 + rotations) * vector;
-        HEADER + 33 + packed_len(ring, ring.limbs()) + 3 * vector + own
+        HEADER + 1 + packed_len(ring, ring.basis().limbs()) + own
     }
 }

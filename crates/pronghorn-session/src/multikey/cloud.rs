@@ -22,7 +22,6 @@ use super::{
     attended::Attended,
     error::{CloudError, Refusal},
     files::Directory,
-    joining::Joining,
     message::{Role, What},
     peer::Peer,
 };
@@ -45,7 +44,9 @@ const PUBLICATION: &str = "publication";
 /// The name in the certificate or token of who published first.
 const PUBLISHER: &str = "publisher";
 /// Public keys of a client, before its name.
-const KEYS: &str = "client-";
+pub(super) const KEYS: &str = "client-";
+/// The key of the model owner and a client, before the client's name.
+pub(super) const PAIRS: &str = "pair-";
 /// The name in the certificate or token of the client of a name, before that name.
 const IDENTITY: &str = "name-";
 /// Bytes of a publication's name.
@@ -116,12 +117,12 @@ pub struct CloudServer {
     /// One publication at a time.
     publishing: Mutex<()>,
     /// One expansion of keys or models at a time.
-    expansion: Mutex<()>,
+    pub(super) expansion: Mutex<()>,
     /// Clients whose keys are in memory, those that asked last at the end. Taken after `service`
     /// where both are.
-    recent: Mutex<Vec<Party>>,
+    pub(super) recent: Mutex<Vec<Party>>,
     /// Clients whose keys are on their way.
-    joining: Mutex<BTreeSet<Party>>,
+    pub(super) joining: Mutex<BTreeSet<Party>>,
     /// One look at, and change of, who has which name.
     naming: Mutex<()>,
     pub(super) attended: Attended,
@@ -350,7 +351,7 @@ impl CloudServer {
         self.service.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn published_mut(&self) -> RwLockWriteGuard<'_, Option<Published>> {
+    pub(super) fn published_mut(&self) -> RwLockWriteGuard<'_, Option<Published>> {
         self.service.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -453,7 +454,8 @@ impl CloudServer {
         let description = &published.service.terms().description;
         let serve_on = |x: &Published| x.service.terms().description == *description;
         if !self.published().as_ref().is_some_and(serve_on) {
-            for name in [self.kept(KEYS)?, self.kept(IDENTITY)?].concat() {
+            let kept = [KEYS, PAIRS, IDENTITY].map(|start| self.kept(start));
+            for name in kept.into_iter().collect::<Result<Vec<_>, _>>()?.concat() {
                 let path = self.directory.file(&name);
                 self.directory
                     .remove(&name)
@@ -472,101 +474,12 @@ impl CloudServer {
     }
 
     /// Files of clients whose names begin so.
-    fn kept(&self, start: &str) -> Result<Vec<String>, CloudError> {
+    pub(super) fn kept(&self, start: &str) -> Result<Vec<String>, CloudError> {
         let listed = fs::read_dir(self.directory.path());
         let listed = listed.map_err(CloudError::file(self.directory.path()))?;
         let names = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.filter(|name| name.starts_with(start)).collect())
     }
-
-    /// Whether the cloud has a client's keys.
-    pub(super) fn has_keys(&self, client: Party) -> bool {
-        lock(&self.recent).contains(&client) || self.directory.file(&file_of(client)).exists()
-    }
-
-    /// Takes a client's public keys.
-    pub(super) fn take_keys(&self, peer: &mut Peer, client: Party) -> Result<(), CloudError> {
-        let limits = &self.options.limits;
-        let _one = Joining::begin(&self.joining, client)?;
-        let header = peer.begin(limits.idle, &[(What::Keys, self.most_keys())])?;
-        if self.kept(KEYS)?.len() >= limits.kept {
-            let text = "the cloud keeps the keys of as many clients as it takes; its owner may remove some".into();
-            let refusal = Refusal::Busy;
-            return Err(CloudError::Refused { refusal, text });
-        }
-        let name = file_of(client);
-        let failed = CloudError::file(&self.directory.file(&name));
-        let mut file = self.directory.part(&name).map_err(&failed)?;
-        let loaded = (peer.body_to(header, &mut file))
-            .and_then(|()| self.load(client, || self.directory.read_part(&name)));
-        if let Err(error) = loaded {
-            self.directory.remove_part(&name);
-            return Err(error);
-        }
-        self.directory.complete(&name, file).map_err(failed)
-    }
-
-    /// Most bytes of a client's keys that are taken.
-    pub(super) fn most_keys(&self) -> u64 {
-        let published = self.published();
-        let asked = (published.as_ref()).map_or(0, |x| x.service.terms().most_key_bytes());
-        (asked as u64).min(self.options.limits.upload)
-    }
-
-    /// Makes sure that a client's keys are in memory.
-    pub(super) fn ready_keys(&self, client: Party) -> Result<(), CloudError> {
-        let mut recent = lock(&self.recent);
-        if let Some(at) = recent.iter().position(|&other| other == client) {
-            recent.remove(at);
-            recent.push(client);
-            return Ok(());
-        }
-        drop(recent);
-        let name = file_of(client);
-        self.load(client, || {
-            let missing = || CloudError::Refused {
-                refusal: Refusal::Message,
-                text: "the cloud has no keys of this client any more: connect again".into(),
-            };
-            self.directory.read(&name)?.ok_or_else(missing)
-        })
-    }
-
-    /// Expands keys, one client's at a time, in place of those of whoever was silent longest.
-    fn load(
-        &self,
-        client: Party,
-        read: impl FnOnce() -> Result<Vec<u8>, CloudError>,
-    ) -> Result<(), CloudError> {
-        let _one = lock(&self.expansion);
-        let bytes = read()?;
-        let keys = match &*self.published() {
-            Some(published) => published.service.decode(&bytes)?,
-            None => return Err(no_model()),
-        };
-        drop(bytes);
-        if keys.party() != client {
-            let text = "the public keys are another client's than was introduced".into();
-            let refusal = Refusal::Message;
-            return Err(CloudError::Refused { refusal, text });
-        }
-        let mut published = self.published_mut();
-        let service = &mut published.as_mut().ok_or_else(no_model)?.service;
-        let mut recent = lock(&self.recent);
-        // Another connection of this client's may have loaded them meanwhile.
-        recent.retain(|&other| other != client);
-        while recent.len() >= self.options.limits.clients.max(1) {
-            service.forget(recent.remove(0));
-        }
-        service.insert(keys)?;
-        recent.push(client);
-        Ok(())
-    }
-}
-
-/// The file of a client's keys.
-fn file_of(client: Party) -> String {
-    format!("{KEYS}{}", hex(&client.0))
 }
 
 /// A publication after its name.

@@ -68,6 +68,17 @@ pub enum CloudError {
         /// Where the key is.
         to: String,
     },
+    /// A transfer of a key whose other directory is gone.
+    #[error(
+        "{path} is the key on its way, and {to} is not the directory that it was copied to: if that was moved, it may \
+         have the key, so remove {path} by hand; if it was lost, make new keys"
+    )]
+    Moved {
+        /// The file with the key.
+        path: String,
+        /// The directory.
+        to: String,
+    },
     /// A directory without a key.
     #[error(
         "{path} has no key of a model owner: let the owner hand one over, `pronghorn multikey hand-over`"
@@ -182,6 +193,7 @@ impl CloudError {
             Self::OtherKeys { .. }
             | Self::NoLedger { .. }
             | Self::HandedOver { .. }
+            | Self::Moved { .. }
             | Self::NoKey { .. }
             | Self::NotPublished
             | Self::InUse { .. } => "keys",

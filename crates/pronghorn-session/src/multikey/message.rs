@@ -39,10 +39,14 @@ pub enum What {
     Refused = 12,
     /// The client leaves.
     Bye = 13,
+    /// The name of a client whose key of the pair is wanted.
+    Pair = 14,
+    /// The key of the pair of the model owner and a client.
+    PairKey = 15,
 }
 
 impl What {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Hello,
         Self::Wanted,
         Self::Publication,
@@ -56,6 +60,8 @@ impl What {
         Self::Alive,
         Self::Refused,
         Self::Bye,
+        Self::Pair,
+        Self::PairKey,
     ];
 }
 

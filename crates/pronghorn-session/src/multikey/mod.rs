@@ -31,24 +31,28 @@
 //! | 11 | `Alive` | cloud, owner, cloud | empty | 0 |
 //! | 12 | `Refused` | any | a category ([`Refusal`], 1), text | 4 KiB |
 //! | 13 | `Bye` | client, cloud | empty | 0 |
+//! | 14 | `Pair` | cloud, owner | the name of an introduced client | 32 |
+//! | 15 | `PairKey` | owner, cloud | the key of the owner and that client | by the description |
 //!
 //! ```text
 //! owner: Hello, <- Wanted, (Publication,) <- Ready;
-//!        then any of <- Introduction, Alive | <- Outcome, Answer | <- Alive, Alive; Refused in place
-//!        of an answer
+//!        then any of <- Introduction, Alive | <- Pair, PairKey | <- Outcome, Answer | <- Alive, Alive;
+//!        Refused in place of an answer
 //! client: Hello, <- Offer, Introduction, <- Wanted, (Keys,) <- Ready;
 //!        then for each image Request, <- Outcome, <- Answer, or <- Refused in place of what the
 //!        cloud sends; Bye
 //! ```
 //!
 //! The cloud asks the owner one thing at a time. Keys are sent once: the cloud keeps them in its
-//! directory, and asks the owner about a client before it takes them.
+//! directory, and asks the owner about a client before it takes them. The owner makes the key of
+//! the pair: a client's own keys may be false ([`PairKey`](pronghorn_he::multikey::PairKey)).
 
 mod attended;
 mod client;
 mod cloud;
 mod error;
 mod files;
+mod handover;
 mod joining;
 pub mod message;
 mod owner;

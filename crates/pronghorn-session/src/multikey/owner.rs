@@ -32,7 +32,8 @@ use crate::{
     text::hex,
 };
 
-/// How long the cloud may be silent. It says that it is there every [`ALIVE`](super::cloud::ALIVE).
+/// How long the cloud may be silent. It says that it is there every
+/// [`ALIVE`](super::attended::ALIVE).
 const SILENCE: Duration = Duration::from_secs(60);
 /// The pause before another attempt to connect, the first and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
@@ -40,21 +41,23 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 const TICK: Duration = Duration::from_millis(100);
 
 /// The secret that keys follow from.
-const SEED: &str = "owner.seed";
+pub(super) const SEED: &str = "owner.seed";
 /// What all parties agree on.
-const TERMS: &str = "terms";
+pub(super) const TERMS: &str = "terms";
 /// What was decrypted.
-const LEDGER: &str = "ledger";
+pub(super) const LEDGER: &str = "ledger";
 /// Name of the publication, and hash of the network that was published.
-const PUBLISHED: &str = "published";
+pub(super) const PUBLISHED: &str = "published";
 /// Names of clients, one a line.
-const CLIENTS: &str = "clients";
+pub(super) const CLIENTS: &str = "clients";
 /// Bytes of a publication's name.
-const NAME: usize = 16;
+pub(super) const NAME: usize = 16;
+/// Bytes of the name of a party.
+const NAME_OF_PARTY: u64 = 32;
 /// Where the key went, in a directory that has none any more.
-const HANDED_OVER: &str = "handed-over";
+pub(super) const HANDED_OVER: &str = "handed-over";
 /// The secret on its way to another directory.
-const LEAVING: &str = "leaving.seed";
+pub(super) const LEAVING: &str = "leaving.seed";
 
 /// A model owner's keys in a directory, which one process uses at a time.
 ///
@@ -66,6 +69,7 @@ const LEAVING: &str = "leaving.seed";
 /// | `published` | name of the publication, and a hash of the network, secret as the weights |
 /// | `clients` | names of clients that results are decrypted for, one a line; read at each introduction and each result |
 /// | `handed-over` | in place of the secret: the directory that has it now |
+/// | `clients.delegate` | the list of clients of a delegate that gave the key back; nothing reads it |
 ///
 /// The ledger is on the disk before a partial decryption leaves. A key without its ledger is
 /// refused. Who restores an old copy of the directory undoes that: make new keys after a restore.
@@ -148,75 +152,6 @@ impl OwnerKeys {
         }
     }
 
-    /// Moves a key with its ledger and its clients to another directory, for a
-    /// [delegate](Self::delegate). Afterwards one directory has the key, so each result is decrypted
-    /// once still. After a failure the same call goes on.
-    ///
-    /// # Errors
-    /// When a process uses one of the directories, the other one has a key, or the file system
-    /// refuses.
-    pub fn hand_over(from: &Path, to: &Path) -> Result<(), CloudError> {
-        let from = Directory::open(from)?;
-        let _lock = from.lock()?;
-        let to = Directory::open(to)?;
-        let _other = to.lock()?;
-        let target = to.path().display().to_string();
-        // A copy that was begun goes to one place alone.
-        let begun = from
-            .read(HANDED_OVER)?
-            .filter(|path| path != target.as_bytes());
-        if begun.is_some() {
-            return Err(handed_over(&from)?);
-        }
-        if from.read(LEAVING)?.is_none() {
-            let path = || from.path().display().to_string();
-            if from.read(SEED)?.is_none() {
-                return Err(CloudError::NoKey { path: path() });
-            }
-            if to.read(SEED)?.is_some() || to.read(LEAVING)?.is_some() {
-                let of = "another owner";
-                return Err(CloudError::OtherKeys { path: target, of });
-            }
-            put(&from, HANDED_OVER, target.as_bytes())?;
-            from.rename(SEED, LEAVING)
-                .map_err(CloudError::file(&from.file(SEED)))?;
-        }
-        // The copy was complete: the other directory may have decrypted since, so that its ledger is
-        // ahead of this one.
-        if let (Some(leaving), Some(there)) = (from.seed(LEAVING)?, to.seed(SEED)?) {
-            // Hashes compare in constant time.
-            if blake3::hash(leaving.as_bytes()) != blake3::hash(there.as_bytes()) {
-                let of = "another owner";
-                return Err(CloudError::OtherKeys { path: target, of });
-            }
-            return from
-                .remove(LEAVING)
-                .map_err(CloudError::file(&from.file(LEAVING)));
-        }
-        for name in [TERMS, LEDGER, CLIENTS] {
-            if let Some(bytes) = from.read(name)? {
-                put(&to, name, &bytes)?;
-            }
-        }
-        // The name alone: the hash beside it tells whether weights are a guess.
-        if let Some(bytes) = from.read(PUBLISHED)? {
-            let name = &bytes[..NAME.min(bytes.len())];
-            // Its owner's own record, when the key comes back.
-            let is_known = to.read(PUBLISHED)?.is_some_and(|own| own.starts_with(name));
-            if !is_known {
-                put(&to, PUBLISHED, name)?;
-            }
-        }
-        for name in [HANDED_OVER, LEAVING] {
-            to.remove(name).map_err(CloudError::file(&to.file(name)))?;
-        }
-        if let Some(seed) = from.read(LEAVING)? {
-            put(&to, SEED, &zeroize::Zeroizing::new(seed))?;
-        }
-        from.remove(LEAVING)
-            .map_err(CloudError::file(&from.file(LEAVING)))
-    }
-
     /// The owner's name, which clients must get by a way that the cloud does not control.
     pub fn party(&self) -> Party {
         self.owner.party()
@@ -252,8 +187,8 @@ impl OwnerKeys {
         self.stay(Some(graph), address, options, log)
     }
 
-    /// Takes part in decryptions for a model that the cloud has, until the options' `cancel` is set:
-    /// a delegate's part, which needs no weights. A connection that ends is made again.
+    /// Takes part in decryptions for a model that the cloud has, until the options' `cancel` is
+    /// set: a delegate's part, which needs no weights. A connection that ends is made again.
     ///
     /// # Errors
     /// When it is cancelled, or the cloud has another publication than the owner's last.
@@ -345,6 +280,7 @@ impl OwnerKeys {
         let accept = [
             (What::Alive, 0),
             (What::Introduction, most),
+            (What::Pair, NAME_OF_PARTY),
             (What::Outcome, most),
         ];
         loop {
@@ -388,6 +324,17 @@ impl OwnerKeys {
                 let text = format!("client {client} is admitted");
                 log(&Entry::new(Level::Info, "admitted", &text).text("client", hex(&client.0)));
                 Ok((What::Alive, Vec::new()))
+            }
+            What::Pair => {
+                let name = <[u8; 32]>::try_from(body).map_err(|_| RoleError::Message {
+                    what: "name of a client",
+                    reason: format!("it has {} bytes of {NAME_OF_PARTY}", body.len()),
+                })?;
+                self.owner.admit(self.admitted());
+                let key = self.owner.pair(Party(name))?;
+                let text = format!("made the key of the pair with client {}", Party(name));
+                log(&Entry::new(Level::Info, "paired", &text).text("client", hex(&name)));
+                Ok((What::PairKey, key))
             }
             What::Outcome => {
                 // Who was struck off the list gets nothing more.
@@ -444,7 +391,7 @@ impl OwnerKeys {
 }
 
 /// An owner with what it agreed on.
-type Kept = (Terms<u32>, Owner<u32>);
+pub(super) type Kept = (Terms<u32>, Owner<u32>);
 
 /// Terms and owner of a directory; none where it has no key.
 fn kept(directory: &Directory) -> Result<Option<Kept>, CloudError> {
@@ -454,6 +401,11 @@ fn kept(directory: &Directory) -> Result<Option<Kept>, CloudError> {
             None => Ok(None),
         };
     };
+    Ok(Some(resumed(directory, &seed)?))
+}
+
+/// Terms and owner of a directory's files with this seed, which may be elsewhere.
+pub(super) fn resumed(directory: &Directory, seed: &Seed) -> Result<Kept, CloudError> {
     let path = || directory.path().display().to_string();
     let of = "an earlier version";
     let other = || CloudError::OtherKeys { path: path(), of };
@@ -462,12 +414,12 @@ fn kept(directory: &Directory) -> Result<Option<Kept>, CloudError> {
     let terms = Terms::new(description)?;
     let ledger = directory.read(LEDGER)?;
     let ledger = ledger.ok_or_else(|| CloudError::NoLedger { path: path() })?;
-    let owner = Owner::resume(&terms, &seed, &ledger)?;
-    Ok(Some((terms, owner)))
+    let owner = Owner::resume(&terms, seed, &ledger)?;
+    Ok((terms, owner))
 }
 
 /// The refusal of a directory whose key went elsewhere.
-fn handed_over(directory: &Directory) -> Result<CloudError, CloudError> {
+pub(super) fn handed_over(directory: &Directory) -> Result<CloudError, CloudError> {
     let to = directory.read(HANDED_OVER)?.unwrap_or_default();
     Ok(CloudError::HandedOver {
         path: directory.path().display().to_string(),
@@ -475,7 +427,7 @@ fn handed_over(directory: &Directory) -> Result<CloudError, CloudError> {
     })
 }
 
-fn put(directory: &Directory, name: &str, bytes: &[u8]) -> Result<(), CloudError> {
+pub(super) fn put(directory: &Directory, name: &str, bytes: &[u8]) -> Result<(), CloudError> {
     let kept = directory.replace(name, bytes);
     kept.map_err(CloudError::file(&directory.file(name)))
 }

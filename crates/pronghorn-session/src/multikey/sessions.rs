@@ -120,6 +120,7 @@ impl CloudServer {
         self.attended
             .introduce(client, &introduction, limits.idle)?;
         self.bind_client(client, identity)?;
+        self.take_pair(client)?;
         let wanted = Wanted {
             send: !self.has_keys(client),
             most: self.most_keys(),
