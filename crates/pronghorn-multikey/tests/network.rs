@@ -316,7 +316,7 @@ fn layers_that_read_one_value_have_one_noise() {
     check(&branches(true), chain(60, 50));
     // Noise of rotations stands out at a small scale.
     let power = [true, false].map(|are_two| {
-        let (graph, chain) = (branches(are_two), chain(30, 90));
+        let (graph, chain) = (branches(are_two), chain(44, 76));
         let program = Program::new(Network::of(&graph), chain.degree / 2).expect("it fits");
         let setting = Setting::<u32>::new(chain, [5; 32]).expect("secure");
         let bounds = Bounds::of(&program, &graph).expect("its network");
