@@ -11,12 +11,20 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pronghorn_bench.stock.networks import GROUPS, Network
+import numpy as np
+
+from pronghorn_bench.stock.networks import GROUPS, Floats, Network
+
+if TYPE_CHECKING:
+    import pronghorn
 
 SECONDS = 600
 """Most seconds of a network, its export included."""
+
+SAME = 1e-3
+"""Outputs of the imported network differ at most by so large a part from those of the file."""
 
 NEAR = 1.5
 """An expected error of so many times the aim is near it."""
@@ -33,6 +41,7 @@ def trial(network: Network, photos: Path) -> dict[str, Any]:
         model = pronghorn.load(path, samples=samples)
         plan = model.plan()
         seconds, processor = time.monotonic() - began, time.process_time() - used
+        _check(model, scored[:2])
         report = model.verify(scored, secure=False)
     cost = json.loads(plan.to_json())["cost"]["one_image"]
     expected = plan.expected_error
@@ -46,6 +55,14 @@ def trial(network: Network, photos: Path) -> dict[str, Any]:
         "found": report.relative_error,
         "megabytes": (cost["bytes_up"] + cost["bytes_down"]) / 1e6,
     }
+
+
+def _check(model: pronghorn.Model, inputs: Floats) -> None:
+    """Compares the imported network with the runtime of ONNX: another network could be as precise in fixed point."""
+    wanted = model.run_float(inputs)
+    imported = model.parts[0].run_float(inputs).reshape(wanted.shape)
+    if not np.linalg.norm(imported - wanted) <= SAME * np.linalg.norm(wanted):
+        raise AssertionError("the imported network gives other outputs than the file")
 
 
 def one(network: Network, photos: Path) -> dict[str, Any]:
