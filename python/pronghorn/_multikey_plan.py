@@ -59,6 +59,7 @@ class MultiKeyPlan:
         sent = found["image_bytes"]
         received = found["outcome_bytes"] + found["answer_bytes"]
         owner = [found["answer_bytes"], found["outcome_bytes"]]
+        keys = 2 * (found["owner_key_bytes"] + found["client_key_bytes"]) + found["pair_key_bytes"]
         rows = [
             ("trust level", f"{LEVEL}: cloud learns shapes, counts and timing; model owner the number of requests; "
              "client its output and the architecture"),
@@ -83,8 +84,7 @@ class MultiKeyPlan:
             ("model owner", f"{_size(owner[0])} sent an image, {_size(owner[1])} received; "
              f"{_size(found['owner_key_bytes'])} of keys and {_size(found['model_bytes'])} of the model "
              f"({found['weights']} ciphertexts) once; {_size(found['pair_key_bytes'])} a client"),
-            ("cloud", f"about {_size(2 * found['owner_key_bytes'] + 2 * found['client_key_bytes'] + found['pair_key_bytes'])} of memory for keys "
-             "of the owner and a client"),
+            ("cloud", f"about {_size(keys)} of memory for keys of the owner and a client"),
         ]  # fmt: skip
         width = max(len(name) for name, _ in rows) + 2
         return "\n".join([f"{self._model.name} between three parties", *(f"  {f'{n}:':<{width}}{t}" for n, t in rows)])
