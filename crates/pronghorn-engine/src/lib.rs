@@ -27,6 +27,7 @@ pub mod prepared;
 mod product;
 pub(crate) mod protocol;
 mod reveal;
+mod rows;
 mod run;
 mod secret;
 pub mod share;

@@ -7,14 +7,19 @@ use pronghorn_graph::{
     fixed::{LocalOp, ValueSpec},
     geometry::Window,
 };
-use pronghorn_plan::{Weights, step::Compiled, steps::local::with_guards};
+use pronghorn_plan::{
+    Weights,
+    bands::{Band, rows_of},
+    step::Compiled,
+    steps::local::with_guards,
+};
 use pronghorn_ring::{Prime, SimdLevel};
 use rayon::prelude::*;
 
 use crate::{
     connection::Shelf,
     error::EngineError,
-    machine::{Made, Prepared},
+    machine::{Carry, Made, Prepared},
     protocol::{At, Compile, Next, Side},
     share::{Batch, Share},
     simd,
@@ -37,6 +42,7 @@ impl Compile for LocalOp {
 
 /// A local step, the same for both parties.
 struct LocalSide {
+    index: usize,
     op: LocalOp,
     inputs: Vec<ValueSpec>,
     value: ValueSpec,
@@ -49,6 +55,7 @@ impl LocalSide {
         let forms: Vec<_> = place.input_forms().copied().collect();
         let prime = place.form().prime.map(Prime::new);
         Self {
+            index: place.index,
             op: with_guards(op, &forms, place.form().guard),
             inputs: place.inputs().cloned().collect(),
             value: place.value().clone(),
@@ -57,6 +64,32 @@ impl LocalSide {
                 // No checked plan has another number there.
                 Some(Err(_)) | None => Arithmetic::Wrapping,
             },
+        }
+    }
+
+    /// The step for some rows, with its windows over their part of the input.
+    fn of_band(&self, band: &Band, windows: Vec<Window>) -> Self {
+        let of_rows = |value: &ValueSpec, rows: usize| {
+            let mut value = value.clone();
+            value.shape[1] = rows;
+            value
+        };
+        let op = match (&self.op, windows.into_iter().next()) {
+            (LocalOp::SumPool { multipliers, .. }, Some(window)) => LocalOp::SumPool {
+                window,
+                multipliers: multipliers.clone(),
+            },
+            (op, _) => op.clone(),
+        };
+        let inputs = self.inputs.iter().zip(&band.reads);
+        Self {
+            index: self.index,
+            op,
+            inputs: inputs
+                .map(|(value, rows)| of_rows(value, rows.len()))
+                .collect(),
+            value: of_rows(&self.value, band.rows.len()),
+            arithmetic: self.arithmetic,
         }
     }
 
@@ -92,6 +125,23 @@ impl Side for LocalSide {
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
         Ok(Next::Made(Made::share(self.on(inputs, at.batch))))
+    }
+
+    fn band(
+        &self,
+        at: &At<'_>,
+        band: &Band,
+        inputs: Vec<Share>,
+        _carry: Option<Carry>,
+    ) -> Result<Next, EngineError> {
+        let is_whole = band.rows.len() == rows_of(&self.value.shape);
+        let rule = at.plan.steps[self.index].kind.as_step();
+        let rule = rule.rows(&at.plan.place(self.index)).filter(|_| !is_whole);
+        let Some((_, windows)) = rule.and_then(|rule| rule.band(band.rows.clone())) else {
+            return self.online(at, inputs, None);
+        };
+        let side = self.of_band(band, windows);
+        Ok(Next::Made(Made::share(side.on(inputs, at.batch))))
     }
 
     fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {

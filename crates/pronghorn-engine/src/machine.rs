@@ -27,6 +27,8 @@ pub struct Made {
     pub prepared: Option<Prepared>,
     /// Values that were beyond the range of the plan, and were brought to its border.
     pub saturated: u64,
+    /// What the next band of the step needs of this one.
+    pub carry: Option<Carry>,
     /// A check of decrypted values that failed. The peer must not see that it did, since the values
     /// may be the client's secret: the batch goes on with values within their range.
     pub doubt: Option<EngineError>,
@@ -39,7 +41,16 @@ impl Made {
             share,
             prepared: None,
             saturated: 0,
+            carry: None,
             doubt: None,
+        }
+    }
+
+    /// The same with what the next band of the step needs.
+    pub fn carrying<T: Any + Send>(self, carry: T) -> Self {
+        Self {
+            carry: Some(Box::new(carry)),
+            ..self
         }
     }
 
@@ -48,6 +59,9 @@ impl Made {
         Self { doubt, ..self }
     }
 }
+
+/// What one band of a step leaves to the next, in plans that go by bands. Wiped on drop.
+pub type Carry = Box<dyn Any + Send>;
 
 /// A step's half of a prepared batch. Wiped on drop; no Debug.
 pub trait PreparedStep: Any + Send {

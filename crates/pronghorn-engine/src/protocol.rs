@@ -6,12 +6,12 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use pronghorn_plan::{CheckedPlan, Weights, step::Compiled};
+use pronghorn_plan::{CheckedPlan, Weights, bands::Band, step::Compiled};
 
 use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
-    machine::{Exchanging, Made, Prepared, StepMachine},
+    machine::{Carry, Exchanging, Made, Prepared, StepMachine},
     share::Share,
 };
 
@@ -53,6 +53,22 @@ pub(crate) trait Side: Send + Sync {
         inputs: Vec<Share>,
         prepared: Option<Prepared>,
     ) -> Result<Next, EngineError>;
+
+    /// The step for a band of its value, in plans that go by bands: with this party's shares of the
+    /// rows that it reads, and with what the band before left. A step that makes its value whole
+    /// has one band, of all rows.
+    ///
+    /// # Errors
+    /// As [`Side::online`].
+    fn band(
+        &self,
+        at: &At<'_>,
+        _band: &Band,
+        inputs: Vec<Share>,
+        _carry: Option<Carry>,
+    ) -> Result<Next, EngineError> {
+        self.online(at, inputs, None)
+    }
 
     /// The part of the step that needs no input of the client's. Gives this party's share of the
     /// value, as far as it depends on nothing else.

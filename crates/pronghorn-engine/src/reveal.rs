@@ -11,7 +11,7 @@ use pronghorn_graph::{
     fixed::{ActivationOp, ValueSpec},
     shape::channels,
 };
-use pronghorn_plan::{Weights, step::Compiled, steps::activation::reveal::Reveal};
+use pronghorn_plan::{Weights, bands::Band, step::Compiled, steps::activation::reveal::Reveal};
 use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 
@@ -19,7 +19,7 @@ use crate::{
     connection::Shelf,
     error::EngineError,
     local,
-    machine::{Made, Prepared},
+    machine::{Carry, Made, Prepared},
     protocol::{At, Compile, Next, Side, ZeroSide, first},
     share::{Batch, Share},
     simd,
@@ -28,6 +28,7 @@ use crate::{
 impl Compile for Reveal {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
         Ok(Box::new(ClientSide {
+            index: step.place.index,
             step: step.place.name(),
             ops: self.ops.clone(),
             input: step.place.input().clone(),
@@ -45,6 +46,7 @@ impl Compile for Reveal {
 }
 
 struct ClientSide {
+    index: usize,
     step: String,
     ops: Vec<ActivationOp>,
     input: ValueSpec,
@@ -58,15 +60,42 @@ impl Side for ClientSide {
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
         let value = first(inputs).into_words(&self.step)?;
-        let value = apply(&self.ops, &self.input, value, at.saturated);
+        let value = apply(&self.ops, &self.input.shape, value, at.saturated);
+        Ok(Next::Made(Made::share(Share::Words(value))))
+    }
+
+    fn band(
+        &self,
+        at: &At<'_>,
+        band: &Band,
+        inputs: Vec<Share>,
+        _carry: Option<Carry>,
+    ) -> Result<Next, EngineError> {
+        let [channels, _, width] = self.input.shape[..] else {
+            return self.online(at, inputs, None);
+        };
+        let place = at.plan.place(self.index);
+        let rule = at.plan.steps[self.index].kind.as_step().rows(&place);
+        let windows = rule.and_then(|rule| rule.band(band.rows.clone()));
+        let mut windows = windows.into_iter().flat_map(|(_, windows)| windows);
+        let of_band = |op: &ActivationOp| match op {
+            ActivationOp::MaxPool { window } => ActivationOp::MaxPool {
+                window: windows.next().unwrap_or_else(|| window.clone()),
+            },
+            other => other.clone(),
+        };
+        let ops: Vec<_> = self.ops.iter().map(of_band).collect();
+        let value = first(inputs).into_words(&self.step)?;
+        let shape = [channels, band.window.len(), width];
+        let value = apply(&ops, &shape, value, at.saturated);
         Ok(Next::Made(Made::share(Share::Words(value))))
     }
 }
 
-/// Applies `ops` in order to a value that `spec` describes. Counts words brought to a bound that
-/// the samples set.
-fn apply(ops: &[ActivationOp], spec: &ValueSpec, mut value: Batch, saturated: &AtomicU64) -> Batch {
-    let mut shape = spec.shape.clone();
+/// Applies `ops` in order to a value of that shape. Counts words brought to a bound that the
+/// samples set.
+fn apply(ops: &[ActivationOp], shape: &[usize], mut value: Batch, saturated: &AtomicU64) -> Batch {
+    let mut shape = shape.to_vec();
     for chain in ops.chunk_by(|a, b| is_elementwise(a) && is_elementwise(b)) {
         if let [ActivationOp::MaxPool { window }] = chain {
             (value, shape) = local::max_pool(window, &shape, &value);

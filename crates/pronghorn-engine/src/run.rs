@@ -13,15 +13,19 @@ use std::{
     time::Instant,
 };
 
-use pronghorn_plan::{CheckedPlan, Plan};
+use pronghorn_plan::{
+    CheckedPlan, Plan,
+    bands::{Band, bands, rows_of},
+};
 
 use crate::{
     connection::Connection,
     error::EngineError,
     half::Half,
-    machine::{Exchanging, Machine, Made, Prepared, Progress, StepMachine, Want},
+    machine::{Carry, Exchanging, Machine, Made, Prepared, Progress, StepMachine, Want},
     ots::is_failed_check,
     protocol::{At, Next, Prelude, PreludeKind, Sides},
+    rows::Pieces,
     share::Share,
 };
 
@@ -55,6 +59,8 @@ pub(crate) struct Run {
     /// Prepared steps to use up; `None` offline.
     online: Option<Vec<Option<Prepared>>>,
     shares: Vec<Option<Share>>,
+    /// The bands of a batch that goes by bands.
+    bands: Option<Bands>,
     /// Steps that the offline part made.
     prepared: Vec<Option<Prepared>>,
     /// The last step that reads each value. The result is read by none and kept.
@@ -71,6 +77,58 @@ pub(crate) struct Run {
     pub step_seconds: Vec<f64>,
 }
 
+/// Where a batch that goes by bands is.
+struct Bands {
+    /// Those to come, the one under way first.
+    coming: VecDeque<Band>,
+    /// The values, by step.
+    values: Vec<Pieces>,
+    /// What the last band of each step left to the next.
+    carries: Vec<Option<Carry>>,
+}
+
+impl Bands {
+    fn new(plan: &Plan, bands: Vec<Band>, input: Share) -> Self {
+        let mut values: Vec<_> = plan
+            .steps
+            .iter()
+            .map(|step| Pieces::new(&step.value))
+            .collect();
+        values[0].push(0..rows_of(&plan.input().shape), input);
+        Self {
+            coming: bands.into(),
+            carries: values.iter().map(|_| None).collect(),
+            values,
+        }
+    }
+
+    /// The shares that the band under way reads.
+    fn inputs(&mut self, plan: &Plan) -> Vec<Share> {
+        let Some(band) = self.coming.front() else {
+            return Vec::new();
+        };
+        let inputs = &plan.steps[band.step].inputs;
+        let mut shares = Vec::new();
+        for (place, &input) in inputs.iter().enumerate() {
+            let again = inputs[place + 1..].contains(&input);
+            let keep = if again { 0 } else { band.keeps[place] };
+            shares.push(self.values[input].read(&band.reads[place], keep));
+        }
+        for (&input, &keep) in inputs.iter().zip(&band.keeps) {
+            self.values[input].drop_before(keep);
+        }
+        shares
+    }
+
+    /// Ends the band under way.
+    fn keep(&mut self, share: Share, carry: Option<Carry>) {
+        if let Some(band) = self.coming.pop_front() {
+            self.values[band.step].push(band.rows, share);
+            self.carries[band.step] = carry;
+        }
+    }
+}
+
 impl Run {
     pub fn new(task: &Task<'_>, phase: Phase) -> Result<Self, EngineError> {
         let (plan, batch) = (task.plan, task.batch);
@@ -85,7 +143,18 @@ impl Run {
             .iter()
             .filter(|side| !offline || side.has_offline());
         let mut shares = vec![None; plan.steps.len()];
-        shares[0] = Some(input);
+        let bands = match offline {
+            true => None,
+            false => bands(plan, batch),
+        };
+        let bands = match bands {
+            Some(bands) => Some(Bands::new(plan, bands, input)),
+            None => {
+                shares[0] = Some(input);
+                None
+            }
+        };
+        let first = bands.as_ref().and_then(|bands| bands.coming.front());
         let mut run = Self {
             preludes: preludes(task, offline)?
                 .into_iter()
@@ -100,7 +169,8 @@ impl Run {
             online,
             shares,
             prepared: vec![None],
-            step: 1,
+            step: first.map_or(1, |band| band.step),
+            bands,
             machine: None,
             saturated: AtomicU64::new(0),
             doubt: None,
@@ -159,7 +229,10 @@ impl Run {
 
     /// Starts the next step.
     fn start(&mut self) -> Result<Next, EngineError> {
-        let inputs = self.take_inputs();
+        let inputs = match &mut self.bands {
+            Some(bands) => bands.inputs(&self.plan),
+            None => self.take_inputs(),
+        };
         let at = At {
             plan: &self.plan,
             connection: &self.connection,
@@ -167,6 +240,13 @@ impl Run {
             saturated: &self.saturated,
         };
         let side = &self.sides[self.step];
+        if let Some(Bands {
+            coming, carries, ..
+        }) = &mut self.bands
+            && let Some(band) = coming.front()
+        {
+            return side.band(&at, band, inputs, carries[self.step].take());
+        }
         match &mut self.online {
             Some(prepared) => {
                 let prepared = prepared.get_mut(self.step).and_then(Option::take);
@@ -179,6 +259,12 @@ impl Run {
     fn keep(&mut self, made: Made) {
         self.saturated.fetch_add(made.saturated, Ordering::Relaxed);
         self.doubt = self.doubt.take().or(made.doubt);
+        if let Some(bands) = &mut self.bands {
+            bands.keep(made.share, made.carry);
+            let next = bands.coming.front().map(|band| band.step);
+            self.step = next.unwrap_or(self.plan.steps.len());
+            return;
+        }
         if self.last_reader[self.step] > self.step {
             self.shares[self.step] = Some(made.share);
         }
@@ -236,7 +322,10 @@ impl Run {
 
     /// This party's share of the result.
     pub fn result(&mut self) -> Option<Share> {
-        self.shares[self.plan.output].take()
+        match self.bands.take() {
+            Some(mut bands) => Some(bands.values.swap_remove(self.plan.output).into_whole()),
+            None => self.shares[self.plan.output].take(),
+        }
     }
 
     /// What the offline part made.
@@ -307,7 +396,11 @@ impl Machine for Run {
     fn progress(&self) -> Progress {
         let machine = self.machine.as_ref();
         Progress {
-            done: self.rows_before + machine.map_or(0, |machine| machine.progress().done),
+            done: match self.want() {
+                // Bands do not read all rows where strides pass over some.
+                Want::Done => self.rows,
+                _ => self.rows_before + machine.map_or(0, |machine| machine.progress().done),
+            },
             total: self.rows,
         }
     }

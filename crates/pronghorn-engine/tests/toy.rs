@@ -97,6 +97,7 @@ fn plan() -> Plan {
         value,
     };
     Plan {
+        band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
         format: FORMAT,
         model: "toy".to_owned(),

@@ -507,6 +507,7 @@ fn plans_with_huge_windows_are_refused() {
         all.push(step(StepKind::Open, &[last], &shape));
         let output = all.len() - 1;
         let plan = Plan {
+            band_bytes: pronghorn_plan::plan::BAND_BYTES,
             key_checks: 1,
             format: FORMAT,
             model: "hostile".into(),

@@ -187,6 +187,20 @@ pub enum Digit {
     High(u32),
     /// `low`, of so many bits.
     Low(u32),
+    /// A digit above the lowest ones.
+    Middle {
+        /// Digits below it.
+        below: u32,
+        /// Bits of each, and of it.
+        bits: u32,
+    },
+    /// All above the lowest digits.
+    Top {
+        /// Digits below it.
+        below: u32,
+        /// Bits of each.
+        bits: u32,
+    },
 }
 
 impl Digit {
@@ -202,12 +216,33 @@ impl Digit {
             // more.
             Self::High(bits) => ((i64::from(integer) - low(bits)) >> bits) as i32,
             Self::Low(bits) => low(bits) as i32,
+            Self::Middle { below, bits } => {
+                Self::Low(bits).of(Self::Top { below, bits }.of(integer))
+            }
+            Self::Top { below, bits } => {
+                (0..below).fold(integer, |integer, _| Self::High(bits).of(integer))
+            }
         }
     }
 
     /// Bits by which results of this part are shifted up before parts are added.
     pub fn left_shift(self) -> u32 {
-        if let Self::High(bits) = self { bits } else { 0 }
+        match self {
+            Self::Whole | Self::Low(_) => 0,
+            Self::High(bits) => bits,
+            Self::Middle { below, bits } | Self::Top { below, bits } => below * bits,
+        }
+    }
+
+    /// An integer cut into `count` digits, the highest first, all but that of so many bits.
+    pub fn cut(count: usize, bits: u32) -> impl Iterator<Item = Self> {
+        (0..count as u32).rev().map(move |place| match place {
+            _ if count == 1 => Self::Whole,
+            0 => Self::Low(bits),
+            1 if count == 2 => Self::High(bits),
+            below if below as usize + 1 == count => Self::Top { below, bits },
+            below => Self::Middle { below, bits },
+        })
     }
 }
 
@@ -325,6 +360,24 @@ pub enum ActivationOp {
 #[cfg(test)]
 mod tests {
     use super::Digit;
+
+    #[test]
+    fn all_digits_add_up() {
+        for (count, bits) in [(1, 7), (2, 5), (3, 4), (4, 3), (4, 7)] {
+            for integer in [-32_767, -129, -1, 0, 1, 7, 128, 12_345, 32_767] {
+                let digits: Vec<Digit> = Digit::cut(count, bits).collect();
+                assert_eq!(digits.len(), count);
+                let sum: i64 = digits
+                    .iter()
+                    .map(|digit| i64::from(digit.of(integer)) << digit.left_shift())
+                    .sum();
+                assert_eq!(sum, i64::from(integer), "{count} digits of {bits} bits");
+                let low = digits[1..].iter().map(|digit| digit.of(integer));
+                let half = 1 << (bits - 1);
+                assert!(low.into_iter().all(|low| (-half..half).contains(&low)));
+            }
+        }
+    }
 
     #[test]
     fn digits_add_up() {

@@ -173,6 +173,23 @@ impl Window {
         at * self.stride[axis] + tap * self.dilation[axis] - self.padding[axis]
     }
 
+    /// The input rows that output rows `rows` read, of an input of `height` rows, and the window
+    /// over these alone; `None` where one of the rows reads padding alone. For sizes that
+    /// [`Window::output`] accepts, and rows that exist.
+    pub fn band(&self, rows: Range<usize>, height: usize) -> Option<(Range<usize>, Self)> {
+        if rows.clone().any(|at| self.taps(0, at, height).is_empty()) {
+            return None;
+        }
+        let above = self.padding[0];
+        let first = rows.start * self.stride[0];
+        let end = (rows.end - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation[0] + 1;
+        let read = first.saturating_sub(above)..end.saturating_sub(above).min(height);
+        let mut window = self.clone();
+        window.padding[0] = above.saturating_sub(first);
+        window.padding[2] = end.saturating_sub(above + height);
+        (!read.is_empty()).then_some((read, window))
+    }
+
     /// Input elements in the window of output `element` of a pool over `(channels, height, width)`,
     /// for a size and an `output` of [`Window::pool_output`].
     pub fn pooled(
@@ -288,6 +305,18 @@ impl ConvGeometry {
         Ok(output)
     }
 
+    /// The input rows that output rows `rows` read, and the convolution over these alone; `None`
+    /// where one of the rows reads padding alone. For a geometry that is valid, and rows that exist.
+    pub fn band(&self, rows: Range<usize>) -> Option<(Range<usize>, Self)> {
+        let (read, window) = self.window.band(rows, self.input[0])?;
+        let geometry = Self {
+            input: [read.len(), self.input[1]],
+            window,
+            ..self.clone()
+        };
+        Some((read, geometry))
+    }
+
     /// Weights of one output channel. For a geometry that is valid.
     pub fn row_len(&self) -> usize {
         self.in_channels / self.groups * self.window.kernel[0] * self.window.kernel[1]
@@ -401,6 +430,39 @@ mod tests {
                 prop_assert!(height * width * s[11] <= MAX_ELEMENTS);
             }
             prop_assert_eq!(geometry.validate().is_ok(), geometry.output().is_ok());
+        }
+
+        /// A band has the rows that were asked for, and each reads what it reads in the whole.
+        #[test]
+        fn bands_read_what_the_whole_reads(
+            kernel in 1..5usize, stride in 1..4usize, dilation in 1..4usize,
+            before in 0..5usize, after in 0..5usize, size in 1..12usize,
+            start in 0..12usize, count in 1..5usize,
+        ) {
+            let window = Window {
+                kernel: [kernel, 1],
+                stride: [stride, 1],
+                dilation: [dilation, 1],
+                padding: [before, 0, after, 0],
+            };
+            let Ok([output, _]) = window.output([size, 1]) else { return Ok(()) };
+            let rows = start.min(output - 1)..(start + count).min(output).max(start.min(output - 1) + 1);
+            let read_at = |window: &Window, at: usize, size: usize, first: usize| -> Vec<usize> {
+                window.taps(0, at, size).map(|tap| first + window.index(0, at, tap)).collect()
+            };
+            let is_empty = |at: usize| window.taps(0, at, size).is_empty();
+            let Some((read, band)) = window.band(rows.clone(), size) else {
+                prop_assert!(rows.clone().any(is_empty));
+                return Ok(());
+            };
+            prop_assert!(!rows.clone().any(is_empty));
+            prop_assert_eq!(band.output([read.len(), 1]), Ok([rows.len(), 1]));
+            for (at, whole) in rows.clone().enumerate() {
+                prop_assert_eq!(
+                    read_at(&band, at, read.len(), read.start),
+                    read_at(&window, whole, size, 0)
+                );
+            }
         }
 
         /// Taps are exactly the kernel indices that land inside.

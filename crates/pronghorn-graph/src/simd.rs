@@ -70,8 +70,20 @@ vectorised! {
             Digit::Whole => sums_of(weights, fraction, |integer| integer),
             Digit::High(bits) => sums_of(weights, fraction, |integer| digits(integer, bits)[0]),
             Digit::Low(bits) => sums_of(weights, fraction, |integer| digits(integer, bits)[1]),
+            Digit::Middle { below, bits } => sums_of(weights, fraction, |integer| {
+                digits(above(integer, below, bits), bits)[1]
+            }),
+            Digit::Top { below, bits } => {
+                sums_of(weights, fraction, |integer| above(integer, below, bits))
+            }
         }
     }
+}
+
+/// All above the lowest digits of so many bits.
+#[inline(always)]
+fn above(integer: f64, below: u32, bits: u32) -> f64 {
+    (0..below).fold(integer, |integer, _| digits(integer, bits)[0])
 }
 
 #[inline(always)]

@@ -17,7 +17,7 @@ use pronghorn_mpc::ot::silent::Chain;
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
     flood::Lifetime,
-    plan::{FORMAT, MAX_BYTES, MOST_KEY_CHECKS, Plan, PlanError, Step},
+    plan::{FORMAT, LEAST_BAND_BYTES, MAX_BYTES, MOST_KEY_CHECKS, Plan, PlanError, Step},
     share_form::{self, Node, ShareForm},
     step::{Compiled, Derived, Place, StepPlan},
     steps::{
@@ -324,6 +324,10 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     if !(1..=MAX_BATCH).contains(&plan.max_batch) {
         let reason = format!("{} is not 1 to {MAX_BATCH}", plan.max_batch);
         return field("max_batch", reason);
+    }
+    if plan.band_bytes < LEAST_BAND_BYTES {
+        let reason = format!("{} is less than {LEAST_BAND_BYTES}", plan.band_bytes);
+        return field("band_bytes", reason);
     }
     if !plan.key_checks.is_power_of_two() || plan.key_checks > MOST_KEY_CHECKS {
         let reason = format!(

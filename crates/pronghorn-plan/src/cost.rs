@@ -17,7 +17,7 @@ pub use seconds::{Seconds, Speed};
 
 use pronghorn_mpc::ot::{OtParameters, all_but_one};
 
-use crate::checked::CheckedPlan;
+use crate::{bands, checked::CheckedPlan};
 
 /// Bytes each way that a connection exchanges once to set up oblivious transfers.
 pub fn ot_setup(plan: &CheckedPlan) -> u64 {
@@ -140,9 +140,12 @@ fn step_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
 
 /// What each party holds at most while a batch runs.
 pub fn memory(plan: &CheckedPlan, batch: usize) -> Memory {
-    let steps = (0..plan.steps.len())
-        .map(|index| step_memory(plan, index, batch))
-        .fold(Memory::default(), Memory::most);
+    let steps = match bands::bands(plan, batch) {
+        Some(bands) => bands::memory(plan, batch, &bands).0,
+        None => (0..plan.steps.len())
+            .map(|index| step_memory(plan, index, batch))
+            .fold(Memory::default(), Memory::most),
+    };
     Memory {
         server: steps.server + plan.once().secrets.min(MOST_SECRETS) + slot_keys(plan),
         ..steps
@@ -172,10 +175,26 @@ fn key_memory(plan: &CheckedPlan) -> u64 {
 /// where one image does not. A client asks this before it follows the plan of a server.
 pub fn client_batch(plan: &CheckedPlan, allowed: u64) -> Option<usize> {
     let result = 8 * plan.output_len().max(plan.result().len()) as u64;
-    let image = memory(plan, 1).client.saturating_add(result);
-    usize::try_from(allowed.checked_sub(key_memory(plan))? / image.max(1))
-        .ok()
-        .filter(|&images| images > 0)
+    let allowed = allowed.checked_sub(key_memory(plan))?;
+    let needed = |images: usize| {
+        let results = result.saturating_mul(images as u64);
+        memory(plan, images).client.saturating_add(results)
+    };
+    Some(most(|images| needed(images) <= allowed)).filter(|&images| images > 0)
+}
+
+/// Most images of a batch, up to [`MAX_BATCH`], that fit; 0 where one does not.
+fn most(fits: impl Fn(usize) -> bool) -> usize {
+    let (mut least, mut over) = (0, MAX_BATCH + 1);
+    while over - least > 1 {
+        let middle = least + (over - least) / 2;
+        if fits(middle) {
+            least = middle
+        } else {
+            over = middle
+        }
+    }
+    least
 }
 
 /// Most images of a batch with which the server stays within `allowed` bytes: whole blocks where
@@ -191,15 +210,7 @@ pub fn max_batch(plan: &CheckedPlan, allowed: u64) -> Result<usize, (usize, u64)
             .unwrap_or(0);
         return Err((most, needed(1)));
     }
-    let (mut fits, mut over) = (1, MAX_BATCH + 1);
-    while over - fits > 1 {
-        let middle = fits + (over - fits) / 2;
-        if needed(middle) <= allowed {
-            fits = middle
-        } else {
-            over = middle
-        }
-    }
+    let fits = most(|batch| needed(batch) <= allowed);
     let blocks = plan.steps.iter().map(|step| step.kind.as_step().block());
     let block = blocks.max().unwrap_or(1);
     Ok(if fits >= block {

@@ -6,6 +6,7 @@
 //! A [`CheckedPlan`] is a plan that was checked, with what all batches share. [`step`] says what a
 //! protocol knows of its steps. [`steps`] holds the protocols, and [`StepKind`] names them all.
 
+pub mod bands;
 pub mod checked;
 pub mod cost;
 pub mod description;

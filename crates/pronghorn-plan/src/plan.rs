@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 7;
+pub const FORMAT: u16 = 8;
 
 /// The model's name in a plan whose owner gives none.
 pub const MODEL: &str = "model";
@@ -42,10 +42,19 @@ pub struct Plan {
     pub finish: Vec<Finish>,
     /// Most images in one batch, from the memory the server's owner allows.
     pub max_batch: usize,
+    /// Bytes of the server's words, about, in and out of a band of rows of a batch under
+    /// `client-aided` ([`crate::bands`]).
+    pub band_bytes: u64,
     /// Sets of keys that a client makes where a step needs its keys: all but one of them are
     /// opened, and that one is used. A power of two up to [`MOST_KEY_CHECKS`]; 1 opens none.
     pub key_checks: usize,
 }
+
+/// Bytes of a band by default: fewer make more messages, and more take more memory.
+pub const BAND_BYTES: u64 = 96 << 20;
+
+/// Fewest bytes of a band.
+pub const LEAST_BAND_BYTES: u64 = 1 << 10;
 
 /// Most sets of keys of which a client opens all but one.
 pub const MOST_KEY_CHECKS: usize = 256;

@@ -33,7 +33,7 @@ pub fn slot_form(plan: &CheckedPlan, batch: usize) -> Option<SlotForm> {
         let both = (cost.bytes_up + cost.bytes_down) as f64;
         bytes[0] += both;
         bytes[1] += both * f64::from(wide) / f64::from(now);
-        let rows = linear.rows(&plan.place(index));
+        let rows = linear.sizes(&plan.place(index));
         let blocks = (rows.inputs as u64 + rows.answers()) * batch.div_ceil(rlwe.degree) as u64;
         let fft = rlwe.degree as f64 * f64::from(rlwe.degree.ilog2()) * rate::BUTTERFLY;
         // Beyond 31 bits words have 64.

@@ -14,6 +14,7 @@ use pronghorn_mpc::{lean::Party, ot::silent::Chain};
 use pronghorn_slot::Packing;
 
 use crate::{
+    bands::{Band, Rows},
     cost::{Cost, Once, StepMemory},
     description::Description,
     flood::Lifetime,
@@ -223,6 +224,23 @@ pub trait StepPlan: ShareRules {
     /// Bytes held while the step runs, beyond the shares that it reads and makes.
     fn memory(&self, _step: &Compiled<'_>, _batch: usize) -> StepMemory {
         StepMemory::default()
+    }
+
+    /// The rows of the inputs that rows of the value follow from, where the step can make some rows
+    /// before others ([`crate::bands`]).
+    fn rows(&self, _place: &Place<'_>) -> Option<Rows> {
+        None
+    }
+
+    /// Whether the protocol keeps rows of its input that it has read, for later bands.
+    fn keeps_rows(&self) -> bool {
+        false
+    }
+
+    /// Bytes held while the step makes a band, beyond shares, and the server's bytes that stay for
+    /// the next.
+    fn band_memory(&self, _step: &Compiled<'_>, _batch: usize, _band: &Band) -> (StepMemory, u64) {
+        (StepMemory::default(), 0)
     }
 
     /// The sets of silent OT that the step uses, if any.

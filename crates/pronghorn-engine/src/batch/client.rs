@@ -41,6 +41,12 @@ pub struct LinearClient<W: Word> {
     is_outside: bool,
 }
 
+/// What the bands of a layer share: the key, and the seed of `a`. An element is encrypted once.
+pub(super) struct Carried<W: Word> {
+    key: SecretKey<W>,
+    public_seed: Seed,
+}
+
 /// Rows of `a'` that serve several batches.
 enum Publication {
     /// An earlier batch brought them.
@@ -53,12 +59,14 @@ enum Publication {
 }
 
 impl<W: Word> LinearClient<W> {
-    /// Draws a fresh key for this step of this batch, and a fresh `a`; or takes that of an earlier
-    /// batch, where `place` keeps the rows of `a'` that serve several.
-    pub(crate) fn new(
+    /// Draws a fresh key for this step of this batch, and a fresh `a`; or takes those of the band
+    /// before, or the `a` of an earlier batch, where `place` keeps the rows of `a'` that serve
+    /// several.
+    pub(super) fn new(
         shape: Shape,
         input: Batch,
         place: Option<Place<ClientPublished>>,
+        carried: Option<Carried<W>>,
     ) -> Result<Exchange<Self>, EngineError> {
         let ring = RlweRing::new(shape.linear.rlwe.degree, shape.linear.rlwe.modulus).map_err(
             |source| EngineError::Parameters {
@@ -66,7 +74,6 @@ impl<W: Word> LinearClient<W> {
                 source,
             },
         )?;
-        let key = SecretKey::generate(&ring, ring.blocks(shape.batch), &Seed::from_os()?);
         let publication = place.map(|place| match place.get() {
             Some(known) => Publication::Known(known),
             None => Publication::Due {
@@ -74,9 +81,15 @@ impl<W: Word> LinearClient<W> {
                 place,
             },
         });
-        let public_seed = match &publication {
-            Some(Publication::Known(known)) => Seed::from_bytes(known.seed),
-            _ => Seed::from_os()?,
+        let Carried { key, public_seed } = match (carried, &publication) {
+            (Some(carried), _) => carried,
+            (None, publication) => Carried {
+                key: SecretKey::generate(&ring, ring.blocks(shape.batch), &Seed::from_os()?),
+                public_seed: match publication {
+                    Some(Publication::Known(known)) => Seed::from_bytes(known.seed),
+                    _ => Seed::from_os()?,
+                },
+            },
         };
         let public = rlwe::a_generator(&public_seed);
         let output = Batch::zeros(shape.outputs, shape.batch);
@@ -142,7 +155,7 @@ impl<W: Word> LinearClient<W> {
         packed.zip(rows).try_for_each_init(
             || Workspace::new(ring, shape.batch),
             |work, (bytes, index)| {
-                let row = index as u64;
+                let row = shape.portion.new.number(index);
                 rlwe::expand_a(public, row, ring.modulus(), &mut work.a);
                 let messages = input.row(index);
                 let Workspace { a, b, scratch, .. } = work;
@@ -255,15 +268,14 @@ fn decrypt_element<W: Word>(
             .decrypt_row(a, b, &clear.encoding(part), scratch, target)
             .is_ok();
         if index > 0 {
-            let shifts = [clear.parts[0].left_shift, part.left_shift];
-            is_within &= simd::add_parts(
-                SimdLevel::detect(),
-                element,
-                messages,
-                shifts,
-                shape.low,
-                shape.high,
-            );
+            // Sums of the higher digits have no range of their own in the plan.
+            let [low, high] = match index + 1 == clear.parts.len() {
+                true => [shape.low, shape.high],
+                false => [i32::MIN, i32::MAX],
+            };
+            let shifts = [clear.digit_bits(), 0];
+            let level = SimdLevel::detect();
+            is_within &= simd::add_parts(level, element, messages, shifts, low, high);
         }
     }
     let (low, high) = (shape.low, shape.high);
@@ -368,6 +380,13 @@ impl<W: Word> StepProtocol for LinearClient<W> {
             step: self.shape.step.clone(),
             source: OutOfRange,
         });
-        Ok(Made::share(Share::Words(self.output)).doubting(doubt))
+        let made = Made::share(Share::Words(self.output)).doubting(doubt);
+        if !self.shape.portion.has_next {
+            return Ok(made);
+        }
+        Ok(made.carrying(Carried {
+            key: self.key,
+            public_seed: self.public_seed,
+        }))
     }
 }

@@ -15,13 +15,18 @@
 //! | the encrypted input, [`rows_per_message`] in each message | client | rows of `b` |
 //! | the encrypted answer, [`rows_per_message`] in each message | server | rows of `a'` and `b'` |
 //!
+//! A batch under `client-aided` may go through its layers in bands of rows
+//! ([`pronghorn_plan::bands`]). Then a step has these messages for each band, but the seed with the
+//! first alone. The client sends each row of the input once, with the first band that reads it. The
+//! server keeps those that the next band reads, too.
+//!
 //! On shares the first message and the rows of `a'` come with the first batch of a connection
 //! alone, if the plan [publishes](pronghorn_plan::cost::published) them.
 //!
-//! Where 31 bits carry a layer only if its weights are small, they are cut into a high and a low
-//! digit, the input is encrypted once, and every element has two answers that the client adds up:
-//! `W x = 2^k (W1 x) + W0 x`. That costs a second answer where 64-bit words would cost more on
-//! every row.
+//! Where 31 bits carry a layer only if its weights are small, they are cut into two to four digits,
+//! the input is encrypted once, and every element has an answer for each, which the client adds up:
+//! `W x = 2^k (W1 x) + W0 x`. That costs more answers where 64-bit words would cost more on every
+//! row.
 //!
 //! What is revealed: to the server nothing but shapes (RLWE). To the client under `client-aided`
 //! its own values times the weights, and through `a' = W a` with known `a` the weights themselves.
@@ -29,6 +34,7 @@
 //! answer and hides it behind uniform masks ([`pronghorn_he::shares`]).
 
 pub mod client;
+mod portion;
 pub mod published;
 pub mod server;
 mod shares;
@@ -36,7 +42,11 @@ pub(crate) mod sides;
 
 use pronghorn_graph::geometry::ConvGeometry;
 use pronghorn_he::shares::ShareEncoding;
-use pronghorn_plan::{Rlwe, cost::SEED_BYTES, step::Place, steps::linear::clear::ClearLinear};
+use pronghorn_plan::{
+    Rlwe, bands::Band, cost::SEED_BYTES, step::Place, steps::linear::clear::ClearLinear,
+};
+
+use portion::Portion;
 
 use crate::exchange::{Message, Messages, Parts, Party};
 
@@ -116,6 +126,8 @@ pub(crate) struct Shape {
     pub step: String,
     /// The layer.
     pub linear: Layer,
+    /// The part of the layer.
+    portion: Portion,
     /// Rows in.
     pub inputs: usize,
     /// Rows out.
@@ -131,11 +143,12 @@ pub(crate) struct Shape {
 impl Shape {
     /// The shape of a layer in its plan, for batches of one image.
     pub fn new(place: &Place<'_>, linear: Layer) -> Self {
-        let value = place.value();
+        let (inputs, value) = (place.input().len(), place.value());
         Self {
             step: place.name(),
+            portion: Portion::whole(&linear.geometry, inputs, value.len()),
             linear,
-            inputs: place.input().len(),
+            inputs,
             outputs: value.len(),
             batch: 1,
             low: value.low,
@@ -148,6 +161,18 @@ impl Shape {
         Self {
             batch,
             ..self.clone()
+        }
+    }
+
+    /// The same for a band of a batch, of the layer at its place.
+    pub fn for_band(&self, place: &Place<'_>, band: &Band, batch: usize) -> Self {
+        let (input, value) = (place.input(), place.value());
+        let portion = Portion::band(&self.linear.geometry, input, value, band);
+        Self {
+            inputs: portion.new.count,
+            outputs: portion.outputs,
+            portion,
+            ..self.for_batch(batch)
         }
     }
 
@@ -185,7 +210,7 @@ impl Shape {
         ];
         let answer = self.answer(published);
         Messages::new(&self.step)
-            .with_all((!published).then_some(seed))
+            .with_all((!published && self.portion.is_first).then_some(seed))
             .with_all(self.linear.share_encoding().map(|_| key))
             .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
             .with_all(answer.messages(Party::Server, ANSWER, rows[1]))

@@ -1,6 +1,9 @@
 //! The model owner's half of a linear step.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
 
 use pronghorn_graph::{
     fixed::{Digit, Linear},
@@ -10,7 +13,10 @@ use pronghorn_he::{
     RlweRing, rlwe,
     shares::{HideScratch, ShareEncoding},
 };
-use pronghorn_plan::{cost::SEED_BYTES, steps::linear::clear::Part};
+use pronghorn_plan::{
+    cost::SEED_BYTES,
+    steps::linear::clear::{ClearLinear, Part},
+};
 use pronghorn_product::{PackedWeights, Tiles};
 use pronghorn_ring::{
     Word, bits,
@@ -21,6 +27,7 @@ use zeroize::Zeroizing;
 
 use super::{
     Answers, INPUT, Layer, PUBLIC_KEY, SEED, Shape,
+    portion::Portion,
     published::{Place, ServerPublished},
     shares::ServerShares,
 };
@@ -28,16 +35,30 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    protocol::unsupported,
     share::Share,
 };
 
 /// A layer's weights, laid out for the product; made once a model. The server's secret: no Debug.
 pub struct PreparedLayer<W: Word> {
     ring: RlweRing<W>,
-    weights: PackedWeights,
-    /// `scale * (bias - centre)` for each row the product makes.
+    /// The weights of all parts, of a layer that may go by bands.
+    stacked: Option<Linear>,
+    /// Weights laid out for the whole layer, then for bands of other heights, the newest last.
+    packed: Mutex<Vec<Arc<Packed>>>,
+    /// `scale * (bias - centre)` for each channel the product makes.
     addend: Vec<W>,
 }
+
+/// Weights laid out for a geometry.
+struct Packed {
+    geometry: ConvGeometry,
+    weights: PackedWeights,
+}
+
+/// Most layouts of the weights of a layer: for the first band, inner ones and the last, of batches
+/// of two sizes.
+const MOST_LAYOUTS: usize = 8;
 
 impl<W: Word> PreparedLayer<W> {
     /// Prepares `layer` for the parameters of its plan step.
@@ -52,39 +73,57 @@ impl<W: Word> PreparedLayer<W> {
                 source,
             }
         })?;
-        let positions = shape.outputs / weights.bias.len();
-        let rows = |word: W| std::iter::repeat_n(word, positions);
         let modulus = *ring.modulus();
-        let (stacked, addend) = match answers {
+        let (stacked, addend): (_, Vec<W>) = match answers {
             Answers::Shares(encoding) => {
                 let bias = weights.bias.iter();
                 let words = bias.map(|&bias| W::from_u64(encoding.encode(bias)));
-                (weights.clone(), words.flat_map(rows).collect())
+                (weights.clone(), words.collect())
             }
             Answers::Values(clear) => {
-                let stacked = stack(weights, &clear.parts);
+                let stacked = stack(weights, clear);
                 let scale = modulus.from_i64(1 << clear.scale_log);
                 let centres = clear.parts.iter().map(Part::centre).cycle();
                 let messages = stacked.bias.iter().zip(centres);
                 let words = messages.map(|(&bias, centre)| {
                     modulus.mul(modulus.from_i64(i64::from(bias) - centre), scale)
                 });
-                let addend = words.flat_map(rows).collect();
+                let addend = words.collect();
                 (stacked, addend)
             }
         };
-        let weights =
-            PackedWeights::new(&stacked.geometry, &stacked.weights).map_err(|source| {
-                EngineError::Weights {
-                    step: shape.step.clone(),
-                    source,
-                }
-            })?;
+        let whole = Packed::new(&shape.step, &stacked.geometry, &stacked)?;
+        let has_bands = matches!(answers, Answers::Values(_));
         Ok(Self {
             ring,
-            weights,
+            stacked: has_bands.then_some(stacked),
+            packed: Mutex::new(vec![Arc::new(whole)]),
             addend,
         })
+    }
+
+    /// The weights laid out for a part of the layer.
+    fn packed(&self, step: &str, portion: &Portion) -> Result<Arc<Packed>, EngineError> {
+        let geometry = ConvGeometry {
+            out_channels: self.addend.len(),
+            ..portion.geometry.clone()
+        };
+        let mut packed = self
+            .packed
+            .lock()
+            .unwrap_or_else(|broken| broken.into_inner());
+        if let Some(found) = packed.iter().find(|packed| packed.geometry == geometry) {
+            return Ok(found.clone());
+        }
+        let Some(stacked) = &self.stacked else {
+            return Err(unsupported(step, "it has no bands"));
+        };
+        let new = Arc::new(Packed::new(step, &geometry, stacked)?);
+        if packed.len() == MOST_LAYOUTS {
+            packed.remove(1);
+        }
+        packed.push(new.clone());
+        Ok(new)
     }
 
     /// The ring of its ciphertexts.
@@ -93,26 +132,27 @@ impl<W: Word> PreparedLayer<W> {
     }
 }
 
-/// One layer that makes all parts: output channel `o * parts + p` holds part `p` of channel `o`.
-fn stack(layer: &Linear, parts: &[Part]) -> Linear {
-    let Some(low_bits) = parts
-        .iter()
-        .map(|part| part.left_shift)
-        .max()
-        .filter(|&bits| bits > 0)
-    else {
-        return layer.clone();
-    };
-    let digits: Vec<Linear> = parts
-        .iter()
-        .map(|part| {
-            layer.digit(if part.left_shift > 0 {
-                Digit::High(low_bits)
-            } else {
-                Digit::Low(low_bits)
-            })
+impl Packed {
+    fn new(step: &str, geometry: &ConvGeometry, stacked: &Linear) -> Result<Self, EngineError> {
+        let weights = PackedWeights::new(geometry, &stacked.weights);
+        let weights = weights.map_err(|source| EngineError::Weights {
+            step: step.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            geometry: geometry.clone(),
+            weights,
         })
-        .collect();
+    }
+}
+
+/// One layer that makes all parts: output channel `o * parts + p` holds part `p` of channel `o`.
+fn stack(layer: &Linear, clear: &ClearLinear) -> Linear {
+    if clear.parts.len() == 1 {
+        return layer.clone();
+    }
+    let parts = Digit::cut(clear.parts.len(), clear.digit_bits());
+    let digits: Vec<Linear> = parts.map(|digit| layer.digit(digit)).collect();
     let row_len = layer.geometry.row_len();
     let channels = 0..layer.geometry.out_channels;
     let rows = channels.clone().flat_map(|o| {
@@ -122,7 +162,7 @@ fn stack(layer: &Linear, parts: &[Part]) -> Linear {
     });
     Linear {
         geometry: ConvGeometry {
-            out_channels: layer.geometry.out_channels * parts.len(),
+            out_channels: layer.geometry.out_channels * digits.len(),
             ..layer.geometry.clone()
         },
         weights: rows.copied().collect(),
@@ -132,13 +172,23 @@ fn stack(layer: &Linear, parts: &[Part]) -> Linear {
     }
 }
 
+/// What the bands of a layer share: the seed of `a`, and the rows of `b` of the halo,
+/// `[channel][element][image]`.
+pub(super) struct Carried<W: Word> {
+    seed: [u8; SEED_BYTES],
+    halo: Vec<W>,
+}
+
 /// Receives encrypted rows, multiplies, sends encrypted rows; its share of the result is zero, or
 /// under `two-party` what hides the answer.
 pub struct LinearServer<W: Word> {
     shape: Shape,
     layer: Arc<PreparedLayer<W>>,
-    /// Rows of `b`, `[input][image]`.
+    packed: Arc<Packed>,
+    /// Rows of `b` of the window, `[element][image]`.
     rows: Vec<W>,
+    /// For the next band.
+    carried: Option<Carried<W>>,
     a: Tiles<W>,
     b: Tiles<W>,
     /// The expander of the client's seed, once that is here.
@@ -162,18 +212,21 @@ enum Publication {
 impl<W: Word> LinearServer<W> {
     /// `input` is the server's share of what the layer reads; `masks` makes the masks of shares
     /// where they were made ahead, and is used once; `place` is where rows of `a'` are kept that
-    /// serve several batches.
-    pub(crate) fn new(
+    /// serve several batches; `carried` is what the band before left.
+    pub(super) fn new(
         shape: Shape,
         layer: Arc<PreparedLayer<W>>,
         input: Share,
         masks: Option<Seed>,
         place: Option<Place<ServerPublished>>,
+        carried: Option<Carried<W>>,
     ) -> Result<Exchange<Self>, EngineError> {
         let mut server = Self {
+            packed: layer.packed(&shape.step, &shape.portion)?,
             shape,
             layer,
             rows: Vec::new(),
+            carried: None,
             a: Tiles::new(0, 0),
             b: Tiles::new(0, 0),
             generator: None,
@@ -189,6 +242,10 @@ impl<W: Word> LinearServer<W> {
                 });
             }
             None => {}
+        }
+        if let Some(Carried { seed, halo }) = carried {
+            server.multiply_a(&seed);
+            server.put_halo(&halo);
         }
         Ok(Exchange::new(
             server.shape.messages(server.is_published()),
@@ -230,19 +287,48 @@ impl<W: Word> LinearServer<W> {
     /// Makes room for the client's rows, whose `a` are of this seed.
     fn expect_rows(&mut self, seed: &[u8; SEED_BYTES]) {
         self.generator = Some(rlwe::a_generator(&Seed::from_bytes(*seed)));
-        self.rows = vec![W::default(); self.shape.inputs * self.shape.batch];
+        self.rows = vec![W::default(); self.shape.portion.window.count * self.shape.batch];
+        self.carried = self.shape.portion.has_next.then_some(Carried {
+            seed: *seed,
+            halo: Vec::new(),
+        });
+    }
+
+    /// Puts the rows that the band before left to the beginning of each channel.
+    fn put_halo(&mut self, halo: &[W]) {
+        let (portion, batch) = (&self.shape.portion, self.shape.batch);
+        let (window, kept) = (portion.window.plane * batch, portion.kept() * batch);
+        if kept > 0 {
+            let channels = self.rows.chunks_exact_mut(window);
+            for (channel, halo) in channels.zip(halo.chunks_exact(kept)) {
+                channel[..kept].copy_from_slice(halo);
+            }
+        }
+    }
+
+    /// Keeps the rows at the end of each channel that the next band reads, too.
+    fn keep_halo(&mut self) {
+        let (portion, batch) = (&self.shape.portion, self.shape.batch);
+        let (window, halo) = (portion.window.plane * batch, portion.halo * batch);
+        if let Some(carried) = &mut self.carried {
+            carried.halo.reserve_exact(portion.channels() * halo);
+            for channel in self.rows.chunks_exact(window) {
+                carried.halo.extend_from_slice(&channel[window - halo..]);
+            }
+        }
     }
 
     /// `a' = W a`, while the client is still encrypting.
     fn multiply_a(&mut self, seed: &[u8; SEED_BYTES]) {
         let generator = rlwe::a_generator(&Seed::from_bytes(*seed));
         let (n, q) = (self.shape.linear.rlwe.degree, self.layer.ring.modulus());
-        let mut rows = vec![W::default(); self.shape.inputs * n];
+        let window = &self.shape.portion.window;
+        let mut rows = vec![W::default(); window.count * n];
         rows.par_chunks_mut(n)
             .enumerate()
-            .for_each(|(row, a)| rlwe::expand_a(&generator, row as u64, q, a));
+            .for_each(|(row, a)| rlwe::expand_a(&generator, window.number(row), q, a));
         self.a = Tiles::new(self.shape.answers(), n);
-        pronghorn_product::multiply(&self.layer.weights, q, &rows, n, None, &mut self.a);
+        pronghorn_product::multiply(&self.packed.weights, q, &rows, n, None, &mut self.a);
         self.expect_rows(seed);
     }
 
@@ -260,19 +346,26 @@ impl<W: Word> LinearServer<W> {
 
     /// `b' = W b + scale * (bias - centre)`.
     fn multiply_b(&mut self) {
+        self.keep_halo();
         // Wiped: the server's share is in them.
         let mut rows = Zeroizing::new(std::mem::take(&mut self.rows));
         if let Some(shares) = &mut self.shares {
             shares.add_input(&self.layer.ring, &mut rows);
         }
-        let (batch, addend) = (self.shape.batch, &self.layer.addend);
-        self.b = Tiles::new(self.shape.answers(), batch);
+        let (batch, answers) = (self.shape.batch, self.shape.answers());
+        let channels = &self.layer.addend;
+        let positions = answers / channels.len();
+        let addend = channels.iter();
+        let addend: Vec<W> = addend
+            .flat_map(|&word| std::iter::repeat_n(word, positions))
+            .collect();
+        self.b = Tiles::new(answers, batch);
         pronghorn_product::multiply(
-            &self.layer.weights,
+            &self.packed.weights,
             self.layer.ring.modulus(),
             &rows,
             batch,
-            Some(addend),
+            Some(&addend),
             &mut self.b,
         );
     }
@@ -282,17 +375,24 @@ impl<W: Word> LinearServer<W> {
         let Shape {
             step,
             linear,
+            portion,
             batch,
             ..
         } = &self.shape;
         let row_bytes = linear.rlwe.request_row_bytes(*batch);
-        self.rows[rows.start * batch..rows.end * batch]
-            .par_chunks_mut(*batch)
-            .zip(message.par_chunks(row_bytes))
-            .zip(rows)
-            .try_for_each(|((words, bytes), row)| {
-                residues(step, linear, (INPUT, row), bytes, words)
-            })
+        let Some(last) = rows.clone().last() else {
+            return Ok(());
+        };
+        let (first, end) = (portion.place(rows.start), portion.place(last) + 1);
+        let places = self.rows[first * batch..end * batch].par_chunks_mut(*batch);
+        places.enumerate().try_for_each(|(place, words)| {
+            // Rows in between may be those of a halo.
+            let Some(row) = portion.new_at(first + place) else {
+                return Ok(());
+            };
+            let bytes = &message[(row - rows.start) * row_bytes..][..row_bytes];
+            residues(step, linear, (INPUT, row), bytes, words)
+        })
     }
 
     /// Takes the client's public key.
@@ -465,8 +565,10 @@ impl<W: Word> Protocol for LinearServer<W> {
 
 impl<W: Word> StepProtocol for LinearServer<W> {
     fn into_made(self) -> Result<Made, EngineError> {
-        Ok(Made::share(
-            self.shares.map_or(Share::Zero, ServerShares::into_share),
-        ))
+        let made = Made::share(self.shares.map_or(Share::Zero, ServerShares::into_share));
+        Ok(match self.carried {
+            Some(carried) => made.carrying(carried),
+            None => made,
+        })
     }
 }

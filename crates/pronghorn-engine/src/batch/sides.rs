@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pronghorn_he::{RlweRing, shares::Hider};
 use pronghorn_plan::{
     Weights,
+    bands::Band,
     cost::{self, PUBLISHED_BLOCKS},
     step::Compiled,
     steps::linear::{clear::ClearLinear, shared::SharedLinear},
@@ -21,7 +22,7 @@ use super::{
 use crate::{
     connection::Shelf,
     error::EngineError,
-    machine::{Made, Prepared, PreparedStep, prepared_as},
+    machine::{Carry, Made, Prepared, PreparedStep, prepared_as},
     protocol::{At, Compile, Next, Side, first, unsupported, with_word},
     share::{Batch, Share},
 };
@@ -118,6 +119,11 @@ fn place<T: Send + Sync + 'static>(at: &At<'_>, index: usize, shape: &Shape) -> 
     })
 }
 
+/// What the band before left, if it is of this type.
+fn carried<T: Send + 'static>(carry: Option<Carry>) -> Option<T> {
+    carry?.downcast().ok().map(|carried| *carried)
+}
+
 struct ClientSide<W> {
     index: usize,
     shape: Shape,
@@ -137,7 +143,22 @@ impl<W: Word> Side for ClientSide<W> {
     ) -> Result<Next, EngineError> {
         let input = first(inputs).into_words(&self.shape.step)?;
         let place = place(at, self.index, &self.shape);
-        let machine = LinearClient::<W>::new(self.shape.for_batch(at.batch), input, place)?;
+        let machine = LinearClient::<W>::new(self.shape.for_batch(at.batch), input, place, None)?;
+        Ok(Next::Machine(Box::new(machine)))
+    }
+
+    fn band(
+        &self,
+        at: &At<'_>,
+        band: &Band,
+        inputs: Vec<Share>,
+        carry: Option<Carry>,
+    ) -> Result<Next, EngineError> {
+        let input = first(inputs).into_words(&self.shape.step)?;
+        let shape = self
+            .shape
+            .for_band(&at.plan.place(self.index), band, at.batch);
+        let machine = LinearClient::<W>::new(shape, input, None, carried(carry))?;
         Ok(Next::Machine(Box::new(machine)))
     }
 }
@@ -162,7 +183,22 @@ impl<W: Word> Side for ServerSide<W> {
         let (shape, layer) = (self.shape.for_batch(at.batch), self.layer.clone());
         let masks = prepared_as::<Masks>(prepared).map(|masks| masks.0);
         let place = place(at, self.index, &self.shape);
-        let machine = LinearServer::new(shape, layer, first(inputs), masks, place)?;
+        let machine = LinearServer::new(shape, layer, first(inputs), masks, place, None)?;
+        Ok(Next::Machine(Box::new(machine)))
+    }
+
+    fn band(
+        &self,
+        at: &At<'_>,
+        band: &Band,
+        inputs: Vec<Share>,
+        carry: Option<Carry>,
+    ) -> Result<Next, EngineError> {
+        let shape = self
+            .shape
+            .for_band(&at.plan.place(self.index), band, at.batch);
+        let (layer, input) = (self.layer.clone(), first(inputs));
+        let machine = LinearServer::new(shape, layer, input, None, None, carried(carry))?;
         Ok(Next::Machine(Box::new(machine)))
     }
 
@@ -203,6 +239,7 @@ impl Masks {
             share: Share::Words(share(&masks)?),
             prepared: Some(Box::new(Self(masks))),
             saturated: 0,
+            carry: None,
             doubt: None,
         }))
     }

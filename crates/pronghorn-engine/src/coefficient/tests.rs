@@ -234,6 +234,7 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         output: steps + 1,
         finish: Vec::new(),
         max_batch: 16,
+        band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
     }
 }

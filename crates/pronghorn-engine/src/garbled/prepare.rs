@@ -217,6 +217,7 @@ impl StepProtocol for PrepareServer {
             share: prepared.share().clone(),
             prepared: Some(Box::new(prepared)),
             saturated: 0,
+            carry: None,
             doubt: None,
         })
     }

@@ -208,6 +208,7 @@ impl StepProtocol for PrepareProductServer {
             share: prepared.share(),
             prepared: Some(Box::new(prepared)),
             saturated: 0,
+            carry: None,
             doubt: None,
         })
     }

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     checked::{CheckedPlan, printable},
     names::Names,
-    plan::{FORMAT, Plan, Step},
+    plan::{BAND_BYTES, FORMAT, Plan, Step},
     rlwe::WordSize,
     steps::{
         StepKind,
@@ -223,6 +223,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         output: 1,
         finish: graph.finish.clone(),
         max_batch,
+        band_bytes: BAND_BYTES,
         key_checks: 1,
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     checked::{CheckedPlan, printable},
     cost,
     names::Names,
-    plan::{FORMAT, MAX_BYTES, Plan, PlanError, Step},
+    plan::{BAND_BYTES, FORMAT, LEAST_BAND_BYTES, MAX_BYTES, Plan, PlanError, Step},
     trust::TrustLevel,
 };
 
@@ -122,6 +122,7 @@ impl Lowered {
             output: self.output,
             finish: fixed.finish.clone(),
             max_batch: 1,
+            band_bytes: (options.memory / 32).clamp(LEAST_BAND_BYTES, BAND_BYTES),
             key_checks: 1,
         };
         Ok(Planned {

@@ -8,7 +8,7 @@ use crate::{
     steps::{
         StepKind,
         linear::{
-            clear::{ClearLinear, MAX_LOW_BITS, Part},
+            clear::{ClearLinear, MAX_LOW_BITS, MAX_PARTS, Part},
             clear_coefficient::ClearCoefficient,
             coefficient::{self, CoefficientLinear},
             shared::{self, SharedLinear},
@@ -95,8 +95,8 @@ pub(super) fn clear_coefficient(
     }
 }
 
-/// A layer whose answer the client decrypts: in one part if 32-bit words carry it, else in two
-/// digits if they carry those, else in one part in 64-bit words.
+/// A layer whose answer the client decrypts: in one part if 32-bit words carry it, else in the
+/// fewest digits that they carry, else in one part in 64-bit words.
 fn clear_batch(
     node: &FixedNode,
     linear: &Linear,
@@ -108,12 +108,14 @@ fn clear_batch(
     if whole.as_ref().is_ok_and(is_narrow) {
         return whole;
     }
-    let narrow = (1..MAX_LOW_BITS)
-        .filter_map(|bits| step(&[Digit::High(bits), Digit::Low(bits)]).ok())
-        .filter(is_narrow);
-    narrow
-        .min_by_key(|step| step.rlwe.modulus_bits())
-        .map_or(whole, Ok)
+    let narrow = |count: usize| {
+        let digits = |bits: u32| Digit::cut(count, bits).collect::<Vec<_>>();
+        (1..MAX_LOW_BITS)
+            .filter_map(|bits| step(&digits(bits)).ok())
+            .filter(is_narrow)
+            .min_by_key(|step| step.rlwe.modulus_bits())
+    };
+    (2..=MAX_PARTS).find_map(narrow).map_or(whole, Ok)
 }
 
 /// Parameters when the answer has these parts.

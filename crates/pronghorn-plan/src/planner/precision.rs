@@ -23,7 +23,7 @@ use pronghorn_ring::{
 
 use crate::{
     rlwe::{DEGREES, Rlwe, ShareBits, WordSize, spare_bits},
-    steps::linear::clear::MAX_LOW_BITS,
+    steps::linear::clear::{MAX_LOW_BITS, MAX_PARTS},
 };
 
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
@@ -249,12 +249,12 @@ impl ModulusBudget<'_> {
                 match fits {
                     true => rank_by_bits(answer, error),
                     // A last resort: the narrowest.
-                    false => (6, answer, error),
+                    false => (LAST_RESORT, answer, error),
                 }
             } else if bits <= 31 {
                 rank_narrow(bits, error)
-            } else if let Some(bits) = split_bits(layer, weight_bits, input_bits) {
-                rank_split(bits, error)
+            } else if let Some((digits, bits)) = split_bits(layer, weight_bits, input_bits) {
+                rank_split(digits, bits, error)
             } else if bits <= MAX_U64_BITS {
                 rank_wide(bits, error)
             } else {
@@ -268,7 +268,7 @@ impl ModulusBudget<'_> {
             best.offer(precision, rank);
         }
         let (precision, (kind, _, error)) = best.0?;
-        let is_reached = kind < 6 && error <= MOST_EXCESS;
+        let is_reached = kind < LAST_RESORT && error <= MOST_EXCESS;
         if self.narrow
             && !is_reached
             && let Some((in_two, (.., less))) = self.search_in_two(layer, tolerance, given)
@@ -306,6 +306,12 @@ impl ModulusBudget<'_> {
     }
 }
 
+/// The kind of precisions beyond the tolerance.
+const IMPRECISE: u32 = 7;
+
+/// The kind of precisions whose answers have too many bits.
+const LAST_RESORT: u32 = 8;
+
 /// An order of precisions, the best the lowest: its kind, bits, and the error in tolerances.
 type Rank = (u32, u32, f64);
 
@@ -328,7 +334,7 @@ impl Best {
 fn rank_by_bits(bits: u32, error: f64) -> Rank {
     match error <= 1.0 {
         true => (0, bits, error),
-        false => (5, 0, error),
+        false => (IMPRECISE, 0, error),
     }
 }
 
@@ -339,37 +345,42 @@ fn rank_narrow(bits: u32, error: f64) -> Rank {
         ..=0.2 => (0, bits, error),
         ..=0.6 => (1, 0, error),
         ..=1.0 => (3, 0, error),
-        _ => (5, 0, error),
+        _ => (IMPRECISE, 0, error),
     }
 }
 
-/// Two answers an element instead of one, in 32-bit words.
-fn rank_split(bits: u32, error: f64) -> Rank {
-    match error <= 0.4 {
-        true => (2, bits, error),
-        false => (5, 0, error),
+/// Several answers an element instead of one, in 32-bit words.
+fn rank_split(digits: usize, bits: u32, error: f64) -> Rank {
+    match (digits, error) {
+        (2, ..=0.4) => (2, bits, error),
+        (3.., ..=0.6) => (1 + digits as u32, bits, error),
+        _ => (IMPRECISE, 0, error),
     }
 }
 
 /// 64-bit words cost several times as much.
 fn rank_wide(bits: u32, error: f64) -> Rank {
     match error <= 1.0 {
-        true => (4, bits, error),
-        false => (5, 0, error),
+        true => (6, bits, error),
+        false => (IMPRECISE, 0, error),
     }
 }
 
-/// Bits of the modulus with weights cut into two digits, if 32-bit words carry it.
-fn split_bits(layer: &LayerProfile, weight_bits: u32, input_bits: u32) -> Option<u32> {
-    let low_bits = weight_bits / 2;
-    if !(1..MAX_LOW_BITS).contains(&low_bits) {
-        return None;
-    }
-    let digits = [Digit::High(low_bits), Digit::Low(low_bits)];
-    let demands =
-        digits.map(|digit| demand(&layer.digit_at(weight_bits, input_bits, digit), input_bits));
-    let bits = Demand::all(&demands).modulus_bits();
-    (bits <= 31).then_some(bits)
+/// The fewest digits of weights, two or more, that 32-bit words carry, and the bits of the modulus.
+fn split_bits(layer: &LayerProfile, weight_bits: u32, input_bits: u32) -> Option<(usize, u32)> {
+    (2..=MAX_PARTS).find_map(|count| {
+        let bits = match count {
+            2 => weight_bits / 2,
+            _ => weight_bits.div_ceil(count as u32),
+        };
+        if !(1..MAX_LOW_BITS).contains(&bits) {
+            return None;
+        }
+        let demand = |digit| demand(&layer.digit_at(weight_bits, input_bits, digit), input_bits);
+        let demands: Vec<_> = Digit::cut(count, bits).map(demand).collect();
+        let modulus_bits = Demand::all(&demands).modulus_bits();
+        (modulus_bits <= 31).then_some((count, modulus_bits))
+    })
 }
 
 impl PrecisionChooser for ModulusBudget<'_> {

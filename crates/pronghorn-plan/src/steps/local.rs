@@ -6,9 +6,10 @@ use pronghorn_graph::{
 };
 
 use crate::{
+    bands::{Rows, rows_of},
     description::Description,
     share_form::{Node, Readers, ShareForm, ShareRules, Takes},
-    step::{Compiled, StepPlan},
+    step::{Compiled, Place, StepPlan},
     trust::TrustLevel,
 };
 
@@ -115,6 +116,26 @@ impl StepPlan for LocalOp {
                 .iter()
                 .fold(outputs, |values, &size| values.saturating_mul(size)),
             _ => 0,
+        }
+    }
+
+    fn rows(&self, place: &Place<'_>) -> Option<Rows> {
+        let alike = match self {
+            Self::Add { .. } | Self::Concat { axis: 0, .. } | Self::Take { axis: 0, .. } => true,
+            Self::Pad { before, after } => {
+                let is_zero = |pad: &&Vec<usize>| pad.get(1) == Some(&0);
+                [before, after].iter().all(is_zero)
+            }
+            _ => false,
+        };
+        match self {
+            Self::SumPool {
+                window,
+                multipliers,
+            } if multipliers.len() == 1 => {
+                Some(Rows::alike().then(window, rows_of(&place.input().shape)))
+            }
+            _ => alike.then(Rows::alike),
         }
     }
 

@@ -276,6 +276,7 @@ pub fn mock_plan() -> CheckedPlan {
     };
     let trust = TrustLevel::ClientAided;
     let plan = Plan {
+        band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
         format: FORMAT,
         model: "mock".into(),

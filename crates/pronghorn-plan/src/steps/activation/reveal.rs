@@ -5,15 +5,16 @@
 
 use pronghorn_graph::{
     fixed::{ActivationOp, Interval, ValueSpec},
-    shape::OperatorError,
+    shape::{self, OperatorError},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{names, pooled, range};
 use crate::{
+    bands::{Rows, rows_of},
     description::Description,
     share_form::ShareRules,
-    step::{Compiled, StepPlan},
+    step::{Compiled, Place, StepPlan},
     trust::TrustLevel,
 };
 
@@ -42,6 +43,18 @@ impl StepPlan for Reveal {
 
     fn pooled(&self, outputs: usize) -> usize {
         pooled(&self.ops, outputs)
+    }
+
+    fn rows(&self, place: &Place<'_>) -> Option<Rows> {
+        let mut shape = place.input().shape.clone();
+        let mut rows = Rows::alike();
+        for op in &self.ops {
+            if let ActivationOp::MaxPool { window } = op {
+                rows = rows.then(window, rows_of(&shape));
+                shape = shape::pool(&shape, window).ok()?;
+            }
+        }
+        Some(rows)
     }
 
     fn describe(&self, _step: &Compiled<'_>) -> Description {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Rows, describe, kind, range};
 use crate::{
+    bands::{self, Band, rows_of},
     cost::{Cost, StepMemory},
     description::Description,
     rlwe::Rlwe,
@@ -31,7 +32,7 @@ pub struct ClearLinear {
     pub rlwe: Rlwe,
     /// A message `m` is `m << scale_log` in a coefficient.
     pub scale_log: u32,
-    /// The answers of each element: one, or two for weights cut into a high and a low digit.
+    /// The answers of each element: one, or several for weights cut into digits, the highest first.
     pub parts: Vec<Part>,
 }
 
@@ -64,9 +65,9 @@ impl Part {
 }
 
 /// Most parts of a linear step.
-pub const MAX_PARTS: usize = 2;
+pub const MAX_PARTS: usize = 4;
 
-/// Most bits of a low digit, and one.
+/// Most bits of a digit but the highest, and one.
 pub(crate) const MAX_LOW_BITS: u32 = 8;
 
 impl ClearLinear {
@@ -81,7 +82,13 @@ impl ClearLinear {
         }
     }
 
-    pub(crate) fn rows(&self, place: &Place<'_>) -> Rows {
+    /// Bits of a digit but the highest; 0 for a layer in one part.
+    pub fn digit_bits(&self) -> u32 {
+        let last_but_one = self.parts.len().checked_sub(2);
+        last_but_one.map_or(0, |place| self.parts[place].left_shift)
+    }
+
+    pub(crate) fn sizes(&self, place: &Place<'_>) -> Rows {
         Rows {
             inputs: place.input().len(),
             outputs: place.value().len(),
@@ -165,22 +172,54 @@ impl StepPlan for ClearLinear {
             ));
         }
         self.check_messages(place)?;
-        match self.parts.as_slice() {
-            [part] if *part == Part::whole(place.value()) => Ok(()),
-            [high, low] if low.left_shift == 0 && (1..MAX_LOW_BITS).contains(&high.left_shift) => {
-                Ok(())
+        let is_valid = match self.parts.as_slice() {
+            [part] => *part == Part::whole(place.value()),
+            parts => {
+                let bits = self.digit_bits();
+                let shifts = (0..parts.len() as u32).rev().map(|place| place * bits);
+                (1..MAX_LOW_BITS).contains(&bits)
+                    && shifts.eq(parts.iter().map(|part| part.left_shift))
             }
-            _ => Err("its parts are neither its value nor a high and a low digit of it".into()),
+        };
+        match is_valid {
+            true => Ok(()),
+            false => Err("its parts are neither its value nor digits of it".into()),
         }
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
-        let rows = self.rows(&step.place);
+        let rows = self.sizes(&step.place);
         Cost::online(rows.cost(&self.rlwe, &self.geometry, batch))
     }
 
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
-        self.rows(&step.place).memory(&self.rlwe, batch)
+        self.sizes(&step.place).memory(&self.rlwe, batch)
+    }
+
+    fn rows(&self, place: &Place<'_>) -> Option<bands::Rows> {
+        let Self { geometry, .. } = self;
+        let [height, width] = geometry.input;
+        let is_layers = place.input().shape == [geometry.in_channels, height, width];
+        is_layers.then(|| bands::Rows::alike().then(&geometry.window, height))
+    }
+
+    fn keeps_rows(&self) -> bool {
+        true
+    }
+
+    fn band_memory(&self, step: &Compiled<'_>, batch: usize, band: &Band) -> (StepMemory, u64) {
+        let place = &step.place;
+        let words = |value: &ValueSpec, rows: usize| value.len() / rows_of(&value.shape) * rows;
+        let rows = Rows {
+            inputs: words(place.input(), band.window.len()),
+            outputs: words(place.value(), band.rows.len()),
+            parts: self.parts.len(),
+        };
+        let halo = words(place.input(), band.halo().len()) as u64 * batch as u64;
+        let kept = halo * self.rlwe.word.rates().bytes;
+        let works = rows.memory(&self.rlwe, batch);
+        let server = works.server + kept;
+        (StepMemory { server, ..works }, kept)
     }
 
     fn rlwe(&self) -> Option<&Rlwe> {
@@ -188,10 +227,11 @@ impl StepPlan for ClearLinear {
     }
 
     fn describe(&self, _step: &Compiled<'_>) -> Description {
-        let parts = if self.parts.len() > 1 {
-            ", two digits"
-        } else {
-            ""
+        let parts = match self.parts.len() {
+            1 => "",
+            2 => ", two digits",
+            3 => ", three digits",
+            _ => ", four digits",
         };
         let parameters = format!("scale 2^{}, {}", self.scale_log, self.rlwe.describe());
         Description {

@@ -1,0 +1,94 @@
+//! Bands of a batch: every row once, nothing read before it is there, and less memory.
+
+mod common;
+
+use common::networks::{Middle, aided, around, options, plan};
+use pronghorn_plan::{
+    CheckedPlan, TrustLevel,
+    bands::{self, rows_of},
+    cost,
+};
+
+/// The plans of networks with every kind of step, with so many bytes in a band.
+fn plans(band_bytes: u64) -> Vec<CheckedPlan> {
+    use Middle::*;
+    let middles = [
+        MaxPool,
+        PaddedMaxPool,
+        AveragePool,
+        Residual,
+        Concat,
+        Gate,
+        Takes,
+    ];
+    let of = |middle| plan(&around(middle), options(TrustLevel::ClientAided)).plan;
+    let all = middles.map(of).into_iter().chain([aided(1, None).plan]);
+    all.map(|built| {
+        let mut plan = built.plan().clone();
+        plan.band_bytes = band_bytes;
+        CheckedPlan::new(plan).expect("bands of any size are valid")
+    })
+    .collect()
+}
+
+/// A step makes its rows once and in order, from rows that were made, and a step that keeps rows
+/// reads none twice: no element is encrypted twice under a key.
+#[test]
+fn rows_are_made_once_and_read_when_there() {
+    for plan in plans(1 << 10) {
+        let bands = bands::bands(&plan, 7).expect("the plan goes by bands");
+        let mut made = vec![0; plan.steps.len()];
+        let (mut read, mut needed) = (made.clone(), vec![0; plan.steps.len()]);
+        made[0] = rows_of(&plan.input().shape);
+        for band in &bands {
+            let step = &plan.steps[band.step];
+            assert_eq!(band.rows.start, made[band.step]);
+            assert!(!band.rows.is_empty());
+            for (place, (&input, rows)) in step.inputs.iter().zip(&band.reads).enumerate() {
+                assert!(rows.end <= made[input], "{band:?}");
+                assert!(rows.start >= needed[input], "{band:?} was dropped");
+                if place == 0 && step.kind.as_step().keeps_rows() {
+                    assert!(rows.start >= read[band.step], "{band:?} sends a row twice");
+                    assert!(!rows.is_empty(), "{band:?} sends nothing");
+                    assert!(band.kept().len() + rows.len() == band.window.len());
+                    read[band.step] = rows.end.max(read[band.step]);
+                }
+            }
+            made[band.step] = band.rows.end;
+            for (&input, &keep) in step.inputs.iter().zip(&band.keeps) {
+                assert!(keep >= needed[input]);
+                needed[input] = keep;
+            }
+        }
+        for (index, step) in plan.steps.iter().enumerate() {
+            assert_eq!(made[index], rows_of(&step.value.shape), "step {index}");
+        }
+    }
+}
+
+/// One band a step is no band at all.
+#[test]
+fn large_bands_are_no_bands() {
+    for plan in plans(1 << 40) {
+        assert_eq!(bands::bands(&plan, 7), None);
+    }
+}
+
+#[test]
+fn bands_take_less_memory() {
+    let whole = aided(1, None).plan;
+    let batch = 2048;
+    let all = cost::memory(&whole, batch);
+    let mut plan = whole.plan().clone();
+    plan.band_bytes = 1 << 20;
+    let bands = cost::memory(&CheckedPlan::new(plan).expect("a plan"), batch);
+    assert!(3 * bands.server < 2 * all.server, "{bands:?} of {all:?}");
+}
+
+/// Of a plan from outside bands are no more than a bound.
+#[test]
+fn tiny_bands_are_refused() {
+    let mut plan = aided(1, None).plan.plan().clone();
+    plan.band_bytes = 1;
+    assert!(CheckedPlan::new(plan).is_err());
+}
