@@ -23,6 +23,7 @@ mod model;
 mod online;
 pub mod ots;
 pub mod persistent;
+mod pool;
 pub mod prepared;
 mod product;
 pub(crate) mod protocol;

@@ -235,6 +235,7 @@ fn step_of(
     let at = At {
         plan,
         connection: task.connection,
+        shelf: &Shelf::default(),
         batch,
         saturated: &AtomicU64::new(0),
     };

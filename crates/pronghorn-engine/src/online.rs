@@ -18,6 +18,9 @@ use crate::{
     share::{Batch, Share},
 };
 
+/// Images that are quantised at a time.
+const QUANTISED: usize = 64;
+
 /// A batch's images, found fit for the plan and quantised. Secret: no Debug.
 pub struct ClientInputs {
     model: Arc<ClientModel>,
@@ -42,9 +45,15 @@ impl ClientInputs {
                 elements,
             });
         }
-        let (integers, clamped) = plan.quantise(inputs)?;
-        let integers = Zeroizing::new(integers);
-        let mut words = Batch::from_images(&integers, elements, batch);
+        let (mut words, mut clamped) = (Batch::zeros(elements, batch), 0);
+        // Some at a time: integers of all images would take as much memory as the batch.
+        for (index, images) in inputs.chunks(QUANTISED * elements).enumerate() {
+            let first = index * QUANTISED;
+            let quantised = plan.quantise(images);
+            let (integers, outside) = quantised.map_err(|error| error.behind(first, elements))?;
+            words.put_images(first, &Zeroizing::new(integers));
+            clamped += outside;
+        }
         if let Some(t) = plan.forms()[0].prime {
             reduce(&mut words, t).map_err(|source| EngineError::Parameters {
                 step: plan.step_name(0),

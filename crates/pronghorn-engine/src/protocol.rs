@@ -123,6 +123,8 @@ pub(crate) enum Next {
 pub(crate) struct At<'a> {
     pub plan: &'a CheckedPlan,
     pub connection: &'a Connection,
+    /// What the steps of the batch share, by type, such as memory.
+    pub shelf: &'a Shelf,
     /// Images.
     pub batch: usize,
     /// Counts values that were brought to the border of their range.

@@ -8,13 +8,18 @@ use std::{collections::VecDeque, ops::Range};
 use pronghorn_graph::fixed::ValueSpec;
 use pronghorn_plan::bands::rows_of;
 
-use crate::share::{Batch, Share};
+use crate::{
+    pool::Pool,
+    share::{Batch, Share},
+};
 
 /// The pieces of a value that are there, in order.
 pub(crate) struct Pieces {
     value: ValueSpec,
     /// Images of shares with words; `None` where all are zero.
     images: Option<usize>,
+    /// For rows that are copied.
+    pool: Pool<i32>,
     pieces: VecDeque<Piece>,
 }
 
@@ -25,10 +30,11 @@ struct Piece {
 
 impl Pieces {
     /// None yet.
-    pub fn new(value: &ValueSpec) -> Self {
+    pub fn new(value: &ValueSpec, pool: &Pool<i32>) -> Self {
         Self {
             value: value.clone(),
             images: None,
+            pool: pool.clone(),
             pieces: VecDeque::new(),
         }
     }
@@ -63,7 +69,7 @@ impl Pieces {
             _ => 1,
         };
         let words = row / channels * images;
-        let mut gathered = Batch::zeros(row * rows.len(), images);
+        let mut gathered = Batch::of_pool(&self.pool, row * rows.len(), images);
         for piece in &self.pieces {
             let both = piece.rows.start.max(rows.start)..piece.rows.end.min(rows.end);
             let Share::Words(from) = &piece.share else {
@@ -119,7 +125,7 @@ mod tests {
             }
             batch
         };
-        let mut pieces = Pieces::new(&value);
+        let mut pieces = Pieces::new(&value, &Pool::default());
         for rows in [0..3, 3..4, 4..7] {
             pieces.push(rows.clone(), Share::Words(words(rows)));
         }

@@ -19,11 +19,12 @@ use pronghorn_plan::{
 };
 
 use crate::{
-    connection::Connection,
+    connection::{Connection, Shelf},
     error::EngineError,
     half::Half,
     machine::{Carry, Exchanging, Machine, Made, Prepared, Progress, StepMachine, Want},
     ots::is_failed_check,
+    pool::Pool,
     protocol::{At, Next, Prelude, PreludeKind, Sides},
     rows::Pieces,
     share::Share,
@@ -54,6 +55,7 @@ pub(crate) struct Run {
     pub plan: CheckedPlan,
     sides: Sides,
     connection: Connection,
+    shelf: Shelf,
     pub batch: usize,
     preludes: VecDeque<Exchanging>,
     /// Prepared steps to use up; `None` offline.
@@ -88,12 +90,9 @@ struct Bands {
 }
 
 impl Bands {
-    fn new(plan: &Plan, bands: Vec<Band>, input: Share) -> Self {
-        let mut values: Vec<_> = plan
-            .steps
-            .iter()
-            .map(|step| Pieces::new(&step.value))
-            .collect();
+    fn new(plan: &Plan, bands: Vec<Band>, input: Share, pool: &Pool<i32>) -> Self {
+        let values = plan.steps.iter();
+        let mut values: Vec<_> = values.map(|step| Pieces::new(&step.value, pool)).collect();
         values[0].push(0..rows_of(&plan.input().shape), input);
         Self {
             coming: bands.into(),
@@ -142,13 +141,13 @@ impl Run {
             .sides
             .iter()
             .filter(|side| !offline || side.has_offline());
-        let mut shares = vec![None; plan.steps.len()];
+        let (mut shares, shelf) = (vec![None; plan.steps.len()], Shelf::default());
         let bands = match offline {
             true => None,
             false => bands(plan, batch),
         };
         let bands = match bands {
-            Some(bands) => Some(Bands::new(plan, bands, input)),
+            Some(bands) => Some(Bands::new(plan, bands, input, &shelf.at(0))),
             None => {
                 shares[0] = Some(input);
                 None
@@ -165,6 +164,7 @@ impl Run {
             plan: plan.clone(),
             sides: task.sides.clone(),
             connection: task.connection.clone(),
+            shelf,
             batch,
             online,
             shares,
@@ -236,6 +236,7 @@ impl Run {
         let at = At {
             plan: &self.plan,
             connection: &self.connection,
+            shelf: &self.shelf,
             batch: self.batch,
             saturated: &self.saturated,
         };

@@ -3,7 +3,7 @@
 use subtle::{Choice, ConditionallySelectable};
 use zeroize::Zeroizing;
 
-use crate::error::EngineError;
+use crate::{error::EngineError, pool::Pool};
 
 /// One party's additive share of a value, for a whole batch: the parties' shares add up to the
 /// value.
@@ -40,28 +40,60 @@ impl Share {
 pub struct Batch {
     images: usize,
     words: Zeroizing<Vec<i32>>,
+    /// Where its memory goes in place of being wiped.
+    pool: Option<Pool<i32>>,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.give(std::mem::take(&mut *self.words));
+        }
+    }
 }
 
 impl Batch {
+    /// Words that mean nothing, in memory of a batch that goes back to it.
+    pub(crate) fn of_pool(pool: &Pool<i32>, elements: usize, images: usize) -> Self {
+        Self {
+            images,
+            words: Zeroizing::new(pool.take(elements * images)),
+            pool: Some(pool.clone()),
+        }
+    }
+
     /// Zeros.
     pub fn zeros(elements: usize, images: usize) -> Self {
         Self {
             images,
             words: Zeroizing::new(vec![0; elements * images]),
+            pool: None,
         }
     }
 
     /// From images one after the other (`[image][element]`), as users hand them over.
     pub fn from_images(values: &[i32], elements: usize, images: usize) -> Self {
         let mut batch = Self::zeros(elements, images);
-        transpose(values, images, elements, &mut batch.words);
+        batch.put_images(0, values);
         batch
+    }
+
+    /// Puts some images one after the other (`[image][element]`), from image `first` on.
+    ///
+    /// # Panics
+    /// If the batch has not so many.
+    pub fn put_images(&mut self, first: usize, values: &[i32]) {
+        let (elements, images) = (self.elements(), self.images);
+        let rows = values.len() / elements.max(1);
+        assert!(first + rows <= images, "images {first} and {rows} more");
+        transpose(values, rows, elements, &mut self.words[first..], images);
     }
 
     /// To images one after the other (`[image][element]`).
     pub fn to_images(&self) -> Zeroizing<Vec<i32>> {
         let mut values = Zeroizing::new(vec![0; self.words.len()]);
-        transpose(&self.words, self.elements(), self.images, &mut values);
+        let elements = self.elements();
+        transpose(&self.words, elements, self.images, &mut values, elements);
         values
     }
 
@@ -103,14 +135,15 @@ impl Batch {
     }
 }
 
-/// `to[column][row] = from[row][column]`, in tiles that stay in cache.
-fn transpose(from: &[i32], rows: usize, columns: usize, to: &mut [i32]) {
+/// `to[column][row] = from[row][column]`, in tiles that stay in cache; rows of `to` are `pitch`
+/// words apart.
+fn transpose(from: &[i32], rows: usize, columns: usize, to: &mut [i32], pitch: usize) {
     const TILE: usize = 32;
     for row0 in (0..rows).step_by(TILE) {
         for column0 in (0..columns).step_by(TILE) {
             for row in row0..(row0 + TILE).min(rows) {
                 for column in column0..(column0 + TILE).min(columns) {
-                    to[column * rows + row] = from[row * columns + column];
+                    to[column * pitch + row] = from[row * columns + column];
                 }
             }
         }
@@ -127,5 +160,10 @@ mod tests {
         let batch = Batch::from_images(&values, 37, 5);
         assert_eq!(batch.row(2), [2, 39, 76, 113, 150]);
         assert_eq!(*batch.to_images(), values);
+        let mut parts = Batch::zeros(37, 5);
+        for (first, values) in values.chunks(2 * 37).enumerate() {
+            parts.put_images(2 * first, values);
+        }
+        assert!(parts.words() == batch.words());
     }
 }

@@ -4,46 +4,26 @@
 mod common;
 
 use common::{
-    check, exchange_with, network,
-    networks::{Middle, around, options, plan},
+    check, exchange_with,
+    networks::{Middle, aided, around, in_bands, options, plan},
     numbers,
 };
 use pronghorn_engine::{ClientRun, EngineError, ServerModel, ServerRun};
-use pronghorn_plan::{BuildOptions, Built, CheckedPlan, TrustLevel, bands, build, cost};
+use pronghorn_plan::{TrustLevel, bands, cost};
 
-/// The network with so many bytes in a band.
-fn in_bands(built: Built, band_bytes: u64) -> Built {
-    let mut plan = built.plan.plan().clone();
-    plan.band_bytes = band_bytes;
-    let plan = CheckedPlan::new(plan).expect("bands of any size are valid");
-    Built { plan, ..built }
-}
-
-fn all_steps(seed: u64, bits: Option<(u32, u32)>) -> Built {
-    let options = BuildOptions {
-        trust: Some(TrustLevel::ClientAided),
-        samples: Some(numbers(162 * 20, 77)),
-        weight_bits: bits.map(|bits| bits.0),
-        input_bits: bits.map(|bits| bits.1),
-        error: bits.map(|_| 10.0),
-        ..BuildOptions::default()
-    };
-    build(&network(seed), &options).expect("the test network has a plan")
-}
-
-/// In words of 32 bits, in two digits, and in words of 64 bits; one row a band, and several.
+/// In words of 32 bits, in two digits and more, and in words of 64 bits; one row a band, and several.
 #[test]
 fn all_steps_equal_the_oracle() {
-    for bits in [None, Some((11, 9)), Some((10, 14))] {
+    for bits in [None, Some((11, 9)), Some((10, 14)), Some((11, 16))] {
         for (batch, band_bytes) in [(1, 1 << 10), (3, 3 << 10), (100, 100 << 10)] {
-            let built = in_bands(all_steps(4, bits), band_bytes);
+            let built = in_bands(aided(4, bits), band_bytes);
             let bands = bands::bands(&built.plan, batch).expect("the plan goes by bands");
             assert!(bands.len() > built.plan.steps.len());
             check(&built, &numbers(162 * batch, batch as u64), batch);
         }
     }
     // Several blocks and a part.
-    let built = in_bands(all_steps(4, None), 1 << 20);
+    let built = in_bands(aided(4, None), 1 << 20);
     assert!(bands::bands(&built.plan, 5000).is_some());
     check(&built, &numbers(162 * 5000, 9), 5000);
 }
@@ -79,7 +59,7 @@ fn every_middle_equals_the_oracle() {
 /// Bands change neither bytes nor the oracle's values; a row is sent once.
 #[test]
 fn bytes_are_those_of_the_plan() {
-    let built = in_bands(all_steps(4, None), 1 << 10);
+    let built = in_bands(aided(4, None), 1 << 10);
     let (batch, model) = (3, ServerModel::new(&built).expect("weights fit the plan"));
     let inputs = numbers(162 * batch, 5);
     let mut client = ClientRun::new(built.plan.clone(), &inputs, batch).expect("inputs fit");
@@ -97,7 +77,7 @@ fn bytes_are_those_of_the_plan() {
 /// panic.
 #[test]
 fn damage_in_a_band_is_an_error_or_another_result() {
-    let built = in_bands(all_steps(4, None), 1 << 10);
+    let built = in_bands(aided(4, None), 1 << 10);
     let (batch, model) = (2, ServerModel::new(&built).expect("weights fit the plan"));
     let inputs = numbers(162 * batch, 6);
     let (mut refused, mut count) = (0, usize::MAX);

@@ -126,7 +126,7 @@ fn steps_on_shares_send_what_they_cost() {
 fn client_aided_steps_send_what_they_cost() {
     for (bits, word, parts) in [
         (None, WordSize::U32, 1),
-        (Some((10, 14)), WordSize::U64, 1),
+        (Some((11, 16)), WordSize::U64, 1),
         (Some((11, 9)), WordSize::U32, 2),
     ] {
         let built = aided(if bits.is_none() { 1 } else { 4 }, bits);

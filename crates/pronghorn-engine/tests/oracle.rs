@@ -59,7 +59,7 @@ fn equals_the_oracle_in_the_coefficient_engine() {
 
 #[test]
 fn equals_the_oracle_in_64_bit_words() {
-    let built = built(2, Some((10, 14)));
+    let built = built(2, Some((11, 16)));
     assert!(
         built
             .plan
@@ -81,6 +81,15 @@ fn is_narrow_split(step: &Step) -> bool {
 fn equals_the_oracle_in_two_digits() {
     let built = built(4, Some((11, 9)));
     assert!(built.plan.steps.iter().any(is_narrow_split));
+    check(&built, &numbers(162 * 2100, 6), 2100);
+}
+
+/// Weights of more bits are cut into more digits.
+#[test]
+fn equals_the_oracle_in_more_digits() {
+    let built = built(4, Some((10, 14)));
+    let digits = built.plan.steps.iter().map(networks::parts);
+    assert!(digits.max() > Some(2));
     check(&built, &numbers(162 * 2100, 6), 2100);
 }
 
@@ -141,6 +150,17 @@ fn products_equal_the_oracle() {
     assert_eq!(built.plan.steps.iter().filter(products).count(), 3);
     check(&built, &numbers(32 * 2100, 5), 2100);
     check(&built, &numbers(32, 9), 1);
+}
+
+/// Inputs are quantised some images at a time, and an error names the value among all.
+#[test]
+fn an_invalid_input_is_named_by_its_image() {
+    let built = built(1, None);
+    let mut inputs = numbers(162 * 200, 3);
+    inputs[162 * 150 + 7] = f32::NAN;
+    let refused = ClientRun::new(built.plan.clone(), &inputs, 200).err();
+    let text = refused.expect("it is no number").to_string();
+    assert!(text.contains("input value 24307 (image 150)"), "{text}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 use common::{
     network,
     networks::{
-        Middle, aided, aided_coefficient, around, class, deep, dense, has_words, lean, options,
-        parts, plan, pooled_input, shared, ties, wide,
+        Middle, aided, aided_coefficient, around, class, deep, dense, has_words, in_bands, lean,
+        options, parts, plan, pooled_input, shared, ties, wide,
     },
     transcript::{
         self,
@@ -61,7 +61,7 @@ cases! {
     two_party_batch_u64: wide(Engine::Batch), AHEAD;
     two_party_coefficient_u64: wide(Engine::Coefficient), AHEAD;
     client_aided_u64: {
-        let built = aided(2, Some((10, 14)));
+        let built = aided(2, Some((11, 16)));
         assert!(has_words(&built, WordSize::U64));
         built
     }, &[Batch(2)];
@@ -72,6 +72,16 @@ cases! {
         assert!(built.plan.steps.iter().any(|step| parts(step) == 2));
         built
     }, &[Batch(2)];
+
+    // Weights in three digits and more.
+    client_aided_digits: {
+        let built = aided(4, Some((10, 14)));
+        assert!(built.plan.steps.iter().any(|step| parts(step) > 2));
+        built
+    }, &[Batch(2)];
+
+    // In bands of rows.
+    client_aided_bands: in_bands(aided(1, None), 1 << 15), &[Batch(2), Batch(5)];
 
     // One kind of step at a time.
     step_square: shared(&around(Middle::Square), Engine::Coefficient, None), AHEAD;

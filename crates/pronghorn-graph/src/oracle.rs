@@ -65,6 +65,25 @@ pub enum OracleError {
     },
 }
 
+impl OracleError {
+    /// The same of values that stand behind `images` images of `elements` values.
+    #[must_use]
+    pub fn behind(self, images: usize, elements: usize) -> Self {
+        match self {
+            Self::NotFinite {
+                position,
+                image,
+                value,
+            } => Self::NotFinite {
+                position: position + images * elements,
+                image: image + images,
+                value,
+            },
+            other => other,
+        }
+    }
+}
+
 /// The input's integers, `floor(x * 2^f + 1/2)` clamped to the input's range, and how many had to
 /// be clamped; for any number of images.
 ///

@@ -19,7 +19,7 @@ use crate::{
     checked::CheckedPlan,
     cost::{Memory, StepMemory},
     plan::Plan,
-    step::Place,
+    step::{Place, StepPlan},
     trust::TrustLevel,
 };
 
@@ -135,23 +135,9 @@ struct Step {
 impl Step {
     fn new(plan: &CheckedPlan, index: usize, batch: usize) -> Self {
         let (place, protocol) = (plan.place(index), plan.steps[index].kind.as_step());
-        let rows = rows_of(&place.value().shape);
-        let rule = protocol
-            .rows(&place)
-            .filter(|rule| rows > 1 && is_image(&place) && rule.band(0..rows).is_some());
-        let band = match &rule {
-            Some(rule) => {
-                // A row has `a` beside the images.
-                let [word, degree] = protocol
-                    .rlwe()
-                    .map_or([4, 1], |rlwe| [rlwe.word.rates().bytes, rlwe.degree as u64]);
-                let bytes = degree.max(batch as u64).saturating_mul(word);
-                band_rows(&place, rule, rows, plan.band_bytes / bytes.max(1))
-            }
-            None => rows,
-        };
+        let (rule, band) = of_step(&place, protocol, batch);
         Self {
-            rows,
+            rows: rows_of(&place.value().shape),
             band,
             rule,
             keeps: protocol.keeps_rows(),
@@ -177,6 +163,33 @@ impl Step {
         }
         rows
     }
+}
+
+/// The rows that a step reads where it goes by bands, and the rows of a band.
+fn of_step(place: &Place<'_>, protocol: &dyn StepPlan, batch: usize) -> (Option<Rows>, usize) {
+    let rows = rows_of(&place.value().shape);
+    let rule = protocol
+        .rows(place)
+        .filter(|rule| rows > 1 && is_image(place) && rule.band(0..rows).is_some());
+    let band = match &rule {
+        Some(rule) => {
+            // A row has `a` beside the images.
+            let [word, degree] = protocol.rlwe().map_or([4, 1], |rlwe| {
+                [rlwe.word.rates().bytes, rlwe.degree as u64]
+            });
+            let bytes = degree.max(batch as u64).saturating_mul(word);
+            let elements = place.plan.band_bytes() / bytes.max(1);
+            band_rows(place, rule, rows, elements)
+        }
+        None => rows,
+    };
+    (rule, band)
+}
+
+/// Bands of a step, about: windows that read nothing new come with the band before.
+pub(crate) fn count(place: &Place<'_>, protocol: &dyn StepPlan, batch: usize) -> usize {
+    let (_, band) = of_step(place, protocol, batch);
+    rows_of(&place.value().shape).div_ceil(band.max(1))
 }
 
 /// Whether a step's value and inputs are images.

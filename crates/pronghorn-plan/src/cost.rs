@@ -125,8 +125,16 @@ pub fn online(plan: &CheckedPlan, batch: usize) -> StepCost {
 }
 
 /// Bytes that step `index` holds for a batch: its protocol's, and the shares that it reads and
-/// makes.
+/// makes; those of a band, of a batch that goes by bands.
 fn step_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
+    match bands::bands(plan, batch) {
+        Some(bands) => bands::memory(plan, batch, &bands).1[index],
+        None => whole_memory(plan, index, batch),
+    }
+}
+
+/// The same of a step that makes its value whole.
+fn whole_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
     let step = &plan.steps[index];
     let inputs = step.inputs.iter().map(|&input| &plan.steps[input].value);
     let values: usize = inputs.chain([&step.value]).map(|value| value.len()).sum();
@@ -143,7 +151,7 @@ pub fn memory(plan: &CheckedPlan, batch: usize) -> Memory {
     let steps = match bands::bands(plan, batch) {
         Some(bands) => bands::memory(plan, batch, &bands).0,
         None => (0..plan.steps.len())
-            .map(|index| step_memory(plan, index, batch))
+            .map(|index| whole_memory(plan, index, batch))
             .fold(Memory::default(), Memory::most),
     };
     Memory {

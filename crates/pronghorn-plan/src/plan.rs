@@ -272,6 +272,10 @@ impl Outline for Plan {
         self.max_batch
     }
 
+    fn band_bytes(&self) -> u64 {
+        self.band_bytes
+    }
+
     fn kind(&self, index: usize) -> &'static str {
         self.steps[index].kind.as_step().kind()
     }

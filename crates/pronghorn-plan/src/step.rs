@@ -78,6 +78,9 @@ pub trait Outline {
     /// Most images in one batch.
     fn max_batch(&self) -> usize;
 
+    /// Bytes of a band of a batch, about ([`crate::bands`]).
+    fn band_bytes(&self) -> u64;
+
     /// The kind of step `index` in a word, which the plan has.
     fn kind(&self, index: usize) -> &'static str;
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::networks::{Middle, aided, around, options, plan};
+use common::networks::{Middle, aided, around, in_bands, options, plan};
 use pronghorn_plan::{
     CheckedPlan, TrustLevel,
     bands::{self, rows_of},
@@ -21,14 +21,9 @@ fn plans(band_bytes: u64) -> Vec<CheckedPlan> {
         Gate,
         Takes,
     ];
-    let of = |middle| plan(&around(middle), options(TrustLevel::ClientAided)).plan;
-    let all = middles.map(of).into_iter().chain([aided(1, None).plan]);
-    all.map(|built| {
-        let mut plan = built.plan().clone();
-        plan.band_bytes = band_bytes;
-        CheckedPlan::new(plan).expect("bands of any size are valid")
-    })
-    .collect()
+    let of = |middle| plan(&around(middle), options(TrustLevel::ClientAided));
+    let all = middles.map(of).into_iter().chain([aided(1, None)]);
+    all.map(|built| in_bands(built, band_bytes).plan).collect()
 }
 
 /// A step makes its rows once and in order, from rows that were made, and a step that keeps rows
@@ -79,9 +74,7 @@ fn bands_take_less_memory() {
     let whole = aided(1, None).plan;
     let batch = 2048;
     let all = cost::memory(&whole, batch);
-    let mut plan = whole.plan().clone();
-    plan.band_bytes = 1 << 20;
-    let bands = cost::memory(&CheckedPlan::new(plan).expect("a plan"), batch);
+    let bands = cost::memory(&in_bands(aided(1, None), 1 << 20).plan, batch);
     assert!(3 * bands.server < 2 * all.server, "{bands:?} of {all:?}");
 }
 

@@ -119,7 +119,7 @@ fn images_that_do_not_fit_in_the_batch_engine_take_the_other() {
         };
         engines(&planned(&network(1), options).plan)
     };
-    let (much, little) = (1 << 30, 2 << 20);
+    let (much, little) = (1 << 30, 1 << 19);
     assert_eq!(with(much, None), [Engine::Batch; 4]);
     assert_eq!(with(little, None), [Engine::Coefficient; 4]);
     assert_eq!(
@@ -184,9 +184,13 @@ fn the_engine_suits_the_objective() {
 fn words_and_digits_follow_the_bits() {
     let narrow = aided(1, None);
     assert!(!has_words(&narrow, WordSize::U64));
-    let wide = aided(2, Some((10, 14)));
+    let wide = aided(2, Some((11, 16)));
     assert!(has_words(&wide, WordSize::U64));
+    // Wider than two digits carry, and narrow enough for more.
+    let digits = |built: &Built| built.plan.steps.iter().map(parts).max();
+    assert!(digits(&aided(4, Some((10, 14)))) > Some(2));
     let split = aided(4, Some((11, 9)));
+    assert_eq!(digits(&split), Some(2));
     for (index, step) in split.plan.steps.iter().enumerate() {
         let StepKind::ClearLinear(linear) = &step.kind else {
             continue;

@@ -21,16 +21,37 @@ impl<W: Word> Tiles<W> {
     ///
     /// If the matrix exceeds the address space.
     pub fn new(rows: usize, columns: usize) -> Self {
-        let words = columns
-            .div_ceil(TILE)
-            .checked_mul(TILE)
-            .and_then(|padded| padded.checked_mul(rows))
-            .expect("matrix fits the address space");
+        let words = Self::words(rows, columns).expect("matrix fits the address space");
         Self {
             rows,
             columns,
             words: vec![W::from_u64(0); words],
         }
+    }
+
+    /// Words of a matrix of `rows` times `columns`; `None` where it exceeds the address space.
+    pub fn words(rows: usize, columns: usize) -> Option<usize> {
+        let padded = columns.div_ceil(TILE).checked_mul(TILE)?;
+        padded.checked_mul(rows)
+    }
+
+    /// A matrix in memory that is there, with the words that are in it.
+    ///
+    /// # Panics
+    ///
+    /// If `words` has not as many as [`Tiles::words`] says.
+    pub fn within(rows: usize, columns: usize, words: Vec<W>) -> Self {
+        assert_eq!(Some(words.len()), Self::words(rows, columns), "words");
+        Self {
+            rows,
+            columns,
+            words,
+        }
+    }
+
+    /// Its memory.
+    pub fn into_words(self) -> Vec<W> {
+        self.words
     }
 
     /// Number of rows.

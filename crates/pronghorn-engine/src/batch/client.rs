@@ -23,6 +23,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    pool::Pool,
     share::{Batch, Share},
     simd,
 };
@@ -67,6 +68,7 @@ impl<W: Word> LinearClient<W> {
         input: Batch,
         place: Option<Place<ClientPublished>>,
         carried: Option<Carried<W>>,
+        pool: &Pool<i32>,
     ) -> Result<Exchange<Self>, EngineError> {
         let ring = RlweRing::new(shape.linear.rlwe.degree, shape.linear.rlwe.modulus).map_err(
             |source| EngineError::Parameters {
@@ -92,7 +94,7 @@ impl<W: Word> LinearClient<W> {
             },
         };
         let public = rlwe::a_generator(&public_seed);
-        let output = Batch::zeros(shape.outputs, shape.batch);
+        let output = Batch::of_pool(pool, shape.outputs, shape.batch);
         let client = Self {
             shape,
             ring,

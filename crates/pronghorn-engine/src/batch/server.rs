@@ -23,7 +23,7 @@ use pronghorn_ring::{
     random::{Prg, Seed},
 };
 use rayon::prelude::*;
-use zeroize::Zeroizing;
+use zeroize::Zeroize;
 
 use super::{
     Answers, INPUT, Layer, PUBLIC_KEY, SEED, Shape,
@@ -35,6 +35,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    pool::Pool,
     protocol::unsupported,
     share::Share,
 };
@@ -187,6 +188,7 @@ pub struct LinearServer<W: Word> {
     packed: Arc<Packed>,
     /// Rows of `b` of the window, `[element][image]`.
     rows: Vec<W>,
+    pool: Pool<W>,
     /// For the next band.
     carried: Option<Carried<W>>,
     a: Tiles<W>,
@@ -219,7 +221,7 @@ impl<W: Word> LinearServer<W> {
         input: Share,
         masks: Option<Seed>,
         place: Option<Place<ServerPublished>>,
-        carried: Option<Carried<W>>,
+        (carried, pool): (Option<Carried<W>>, Pool<W>),
     ) -> Result<Exchange<Self>, EngineError> {
         let mut server = Self {
             packed: layer.packed(&shape.step, &shape.portion)?,
@@ -227,6 +229,7 @@ impl<W: Word> LinearServer<W> {
             layer,
             rows: Vec::new(),
             carried: None,
+            pool,
             a: Tiles::new(0, 0),
             b: Tiles::new(0, 0),
             generator: None,
@@ -287,7 +290,8 @@ impl<W: Word> LinearServer<W> {
     /// Makes room for the client's rows, whose `a` are of this seed.
     fn expect_rows(&mut self, seed: &[u8; SEED_BYTES]) {
         self.generator = Some(rlwe::a_generator(&Seed::from_bytes(*seed)));
-        self.rows = vec![W::default(); self.shape.portion.window.count * self.shape.batch];
+        let words = self.shape.portion.window.count * self.shape.batch;
+        self.rows = self.pool.take(words);
         self.carried = self.shape.portion.has_next.then_some(Carried {
             seed: *seed,
             halo: Vec::new(),
@@ -323,12 +327,13 @@ impl<W: Word> LinearServer<W> {
         let generator = rlwe::a_generator(&Seed::from_bytes(*seed));
         let (n, q) = (self.shape.linear.rlwe.degree, self.layer.ring.modulus());
         let window = &self.shape.portion.window;
-        let mut rows = vec![W::default(); window.count * n];
+        let mut rows = self.pool.take(window.count * n);
         rows.par_chunks_mut(n)
             .enumerate()
             .for_each(|(row, a)| rlwe::expand_a(&generator, window.number(row), q, a));
-        self.a = Tiles::new(self.shape.answers(), n);
+        self.a = tiles(&self.pool, self.shape.answers(), n);
         pronghorn_product::multiply(&self.packed.weights, q, &rows, n, None, &mut self.a);
+        self.pool.give(rows);
         self.expect_rows(seed);
     }
 
@@ -347,8 +352,7 @@ impl<W: Word> LinearServer<W> {
     /// `b' = W b + scale * (bias - centre)`.
     fn multiply_b(&mut self) {
         self.keep_halo();
-        // Wiped: the server's share is in them.
-        let mut rows = Zeroizing::new(std::mem::take(&mut self.rows));
+        let mut rows = std::mem::take(&mut self.rows);
         if let Some(shares) = &mut self.shares {
             shares.add_input(&self.layer.ring, &mut rows);
         }
@@ -359,7 +363,7 @@ impl<W: Word> LinearServer<W> {
         let addend: Vec<W> = addend
             .flat_map(|&word| std::iter::repeat_n(word, positions))
             .collect();
-        self.b = Tiles::new(answers, batch);
+        self.b = tiles(&self.pool, answers, batch);
         pronghorn_product::multiply(
             &self.packed.weights,
             self.layer.ring.modulus(),
@@ -368,6 +372,8 @@ impl<W: Word> LinearServer<W> {
             Some(&addend),
             &mut self.b,
         );
+        // The server's share may be in them: the pool wipes its memory in the end.
+        self.pool.give(rows);
     }
 
     /// Unpacks the rows of one request message and checks that they are residues.
@@ -484,6 +490,12 @@ impl<W: Word> LinearServer<W> {
     }
 }
 
+/// A matrix in memory of the batch.
+fn tiles<W: Word + Zeroize>(pool: &Pool<W>, rows: usize, columns: usize) -> Tiles<W> {
+    let words = Tiles::<W>::words(rows, columns).unwrap_or(usize::MAX);
+    Tiles::within(rows, columns, pool.take(words))
+}
+
 /// Switches the modulus of an answer's `a`, and packs it.
 fn pack_a<W: Word>(ring: &RlweRing<W>, linear: &Layer, a: &mut [W], packed: &mut Vec<u8>) {
     ring.drop_low_bits_public(a, linear.rlwe.dropped_bits_a);
@@ -565,6 +577,8 @@ impl<W: Word> Protocol for LinearServer<W> {
 
 impl<W: Word> StepProtocol for LinearServer<W> {
     fn into_made(self) -> Result<Made, EngineError> {
+        self.pool.give(self.a.into_words());
+        self.pool.give(self.b.into_words());
         let made = Made::share(self.shares.map_or(Share::Zero, ServerShares::into_share));
         Ok(match self.carried {
             Some(carried) => made.carrying(carried),

@@ -143,7 +143,13 @@ impl<W: Word> Side for ClientSide<W> {
     ) -> Result<Next, EngineError> {
         let input = first(inputs).into_words(&self.shape.step)?;
         let place = place(at, self.index, &self.shape);
-        let machine = LinearClient::<W>::new(self.shape.for_batch(at.batch), input, place, None)?;
+        let machine = LinearClient::<W>::new(
+            self.shape.for_batch(at.batch),
+            input,
+            place,
+            None,
+            &at.shelf.at(0),
+        )?;
         Ok(Next::Machine(Box::new(machine)))
     }
 
@@ -158,7 +164,7 @@ impl<W: Word> Side for ClientSide<W> {
         let shape = self
             .shape
             .for_band(&at.plan.place(self.index), band, at.batch);
-        let machine = LinearClient::<W>::new(shape, input, None, carried(carry))?;
+        let machine = LinearClient::<W>::new(shape, input, None, carried(carry), &at.shelf.at(0))?;
         Ok(Next::Machine(Box::new(machine)))
     }
 }
@@ -183,7 +189,14 @@ impl<W: Word> Side for ServerSide<W> {
         let (shape, layer) = (self.shape.for_batch(at.batch), self.layer.clone());
         let masks = prepared_as::<Masks>(prepared).map(|masks| masks.0);
         let place = place(at, self.index, &self.shape);
-        let machine = LinearServer::new(shape, layer, first(inputs), masks, place, None)?;
+        let machine = LinearServer::new(
+            shape,
+            layer,
+            first(inputs),
+            masks,
+            place,
+            (None, at.shelf.at(0)),
+        )?;
         Ok(Next::Machine(Box::new(machine)))
     }
 
@@ -198,7 +211,14 @@ impl<W: Word> Side for ServerSide<W> {
             .shape
             .for_band(&at.plan.place(self.index), band, at.batch);
         let (layer, input) = (self.layer.clone(), first(inputs));
-        let machine = LinearServer::new(shape, layer, input, None, None, carried(carry))?;
+        let machine = LinearServer::new(
+            shape,
+            layer,
+            input,
+            None,
+            None,
+            (carried(carry), at.shelf.at(0)),
+        )?;
         Ok(Next::Machine(Box::new(machine)))
     }
 

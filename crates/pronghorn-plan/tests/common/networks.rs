@@ -492,6 +492,14 @@ pub fn aided(seed: u64, bits: Option<(u32, u32)>) -> Built {
     plan(&network(seed), options)
 }
 
+/// The network with so many bytes in a band of a batch.
+pub fn in_bands(built: Built, band_bytes: u64) -> Built {
+    let mut plan = built.plan.plan().clone();
+    plan.band_bytes = band_bytes;
+    let plan = CheckedPlan::new(plan).expect("bands of any size are valid");
+    Built { plan, ..built }
+}
+
 /// All kinds of steps at once, client-aided in the coefficient engine.
 pub fn aided_coefficient(seed: u64, bits: Option<(u32, u32)>) -> Built {
     let options = BuildOptions {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Rows, describe, kind, range};
 use crate::{
     bands::{self, Band, rows_of},
-    cost::{Cost, StepMemory},
+    cost::{Cost, StepCost, StepMemory},
     description::Description,
     rlwe::Rlwe,
     share_form::{Node, ShareRules, Takes},
@@ -189,7 +189,11 @@ impl StepPlan for ClearLinear {
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
         let rows = self.sizes(&step.place);
-        Cost::online(rows.cost(&self.rlwe, &self.geometry, batch))
+        let cost = rows.cost(&self.rlwe, &self.geometry, batch);
+        Cost::online(StepCost {
+            rounds: bands::count(&step.place, self, batch) as u32,
+            ..cost
+        })
     }
 
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
