@@ -29,6 +29,7 @@ from pronghorn_bench import (
     core_counts,
     gazelle_networks,
     minionn,
+    mobilenet_v2,
     networks,
     ngraph_he2,
     packing,
@@ -106,6 +107,7 @@ def test_every_suite_is_tested_here_or_with_the_command_line() -> None:
         "cryptonets-relu",
         "cryptonets-square",
         "gazelle",
+        "mobilenets",
         "multikey",
         "multikey-network",
         "networks",
@@ -307,6 +309,25 @@ def test_the_library_has_nothing_to_measure_with() -> None:
     loaded = "import sys, pronghorn.cli; print([name for name in sys.modules if name.startswith('pronghorn_bench')])"
     found = subprocess.run([sys.executable, "-c", loaded], stdout=subprocess.PIPE, check=True, text=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_mobilenets(tmp_path: Path) -> None:
+    """Both precisions run in one batch and give the oracle's results."""
+    found = records("mobilenets", tmp_path)
+    for precision in ("default options", "8 bits"):
+        figures = {record["metric"]: record["value"] for record in found if precision in record["case"]}
+        assert figures["images of 8 whose results are not the oracle's"] == 0
+        assert figures["an image, both ways"] > 0
+        assert figures["peak memory, server"] > 0
+
+
+def test_mobilenets_have_the_shapes_of_the_paper() -> None:
+    """3.5 million weights at width 1, and the channels of width 0.35."""
+    network = mobilenet_v2.mobilenet_v2(1.0, 224)
+    weights = sum(int(np.prod(tensor.dims)) for tensor in network.graph.initializer)
+    assert abs(weights / 3.5e6 - 1) < 0.02
+    wanted = [8, 8, 16, 24, 32, 56, 112]
+    assert [mobilenet_v2.channels(count, 0.35) for _, count, _, _ in mobilenet_v2.BLOCKS] == wanted
 
 
 def test_networks_of_the_two_party_suite_come_with_their_inputs() -> None:

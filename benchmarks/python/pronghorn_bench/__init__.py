@@ -9,6 +9,7 @@ from pronghorn_bench.batch import bench_batch
 from pronghorn_bench.channels import bench_channels
 from pronghorn_bench.cryptonets import bench_cryptonets_relu
 from pronghorn_bench.gazelle import bench_gazelle
+from pronghorn_bench.mobilenets import bench_mobilenets
 from pronghorn_bench.multikey import bench_multikey
 from pronghorn_bench.multikey_network import bench_multikey_network
 from pronghorn_bench.networks import bench_networks
@@ -28,6 +29,7 @@ SUITES: dict[str, Callable[[Report, bool], None]] = {
     "cryptonets-relu": bench_cryptonets_relu,
     "cryptonets-square": bench_cryptonets_square,
     "gazelle": bench_gazelle,
+    "mobilenets": bench_mobilenets,
     "multikey": bench_multikey,
     "multikey-network": bench_multikey_network,
     "networks": bench_networks,

@@ -14,7 +14,7 @@ from pronghorn._data import Preprocessing
 from pronghorn.cli.spread import spread
 from pronghorn.cli.values import parse_numbers
 from pronghorn.errors import InputError
-from pronghorn_bench import SUITES, Record, Report, networks, peers
+from pronghorn_bench import SUITES, Record, Report, mobilenets, networks, peers
 from pronghorn_bench.cases import BUILT_IN, Choice, File
 from pronghorn_bench.gazelle import bench_gazelle
 from pronghorn_bench.predicted import PLANNED_FOR
@@ -39,7 +39,9 @@ class Files:
 
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="Another network, for the suites two-party, networks and peers; may be given again."),
+        typer.Option(
+            help="Another network, for the suites two-party, networks, peers and mobilenets; may be given again."
+        ),
     ] = None
     data: Annotated[
         list[Path] | None, typer.Option(help="Its inputs with labels: npz or IDX; as often as --model.")
@@ -87,7 +89,10 @@ class Chosen:
     images: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=2, help="Images, one after the other (default: as many as 10 seconds allow, at least 2)."
+            metavar="N",
+            min=2,
+            help="Images, one after the other (default: as many as 10 seconds allow, at least 2); of mobilenets, in "
+            "one batch (default: 4096).",
         ),
     ] = None
     peer: Annotated[
@@ -154,6 +159,8 @@ def bench(
             networks.run_networks(chosen.choice(given, quick), report)
         elif suite == peers.SUITE:
             peers.run_peers(chosen.peers(), chosen.choice(given, quick), report, quick)
+        elif given and suite == mobilenets.SUITE:
+            mobilenets.run_mobilenets(chosen.choice(given, quick), report, quick)
         elif given:
             bench_files(list(given), report, quick)
         elif insecure:
@@ -168,11 +175,13 @@ def bench(
 
 def _check(suite: str, files: Files, chosen: Chosen, insecure: bool) -> None:
     """Refuses options that the suite does not have."""
-    takes_files = ("two-party", *CHOOSING)
+    takes_files = ("two-party", mobilenets.SUITE, *CHOOSING)
+    preprocessing = (mobilenets.SUITE, *CHOOSING)
     options: dict[str, tuple[object, tuple[str, ...]]] = {
         "--model and --data are": (files.model, takes_files),
-        "--mean and --std are": (files.mean or files.std, CHOOSING),
-        "--only, --network and --images are": (chosen.only or chosen.network or chosen.images, CHOOSING),
+        "--mean and --std are": (files.mean or files.std, preprocessing),
+        "--only and --network are": (chosen.only or chosen.network, CHOOSING),
+        "--images is": (chosen.images, preprocessing),
         "--peer is": (chosen.peer, (peers.SUITE,)),
         "--insecure-paper-parameters is": (insecure, tuple(INSECURE)),
     }
