@@ -173,17 +173,30 @@ impl Window {
         at * self.stride[axis] + tap * self.dilation[axis] - self.padding[axis]
     }
 
+    /// The input rows from the first that output rows `rows` read to the last, of an input of
+    /// `height` rows. For rows of which none reads padding alone.
+    pub fn reads(&self, rows: Range<usize>, height: usize) -> Range<usize> {
+        let above = self.padding[0];
+        let [first, end] = self.reach(rows);
+        first.saturating_sub(above)..end.saturating_sub(above).min(height)
+    }
+
+    /// Where the windows of output rows begin and end, padding above counted.
+    fn reach(&self, rows: Range<usize>) -> [usize; 2] {
+        let last = rows.end.saturating_sub(1).max(rows.start) * self.stride[0];
+        let span = (self.kernel[0] - 1) * self.dilation[0] + 1;
+        [rows.start * self.stride[0], last + span]
+    }
+
     /// The input rows that output rows `rows` read, of an input of `height` rows, and the window
     /// over these alone; `None` where one of the rows reads padding alone. For sizes that
-    /// [`Window::output`] accepts, and rows that exist.
+    /// [`Window::output`] accepts, and rows that exist. Takes time proportional to the rows.
     pub fn band(&self, rows: Range<usize>, height: usize) -> Option<(Range<usize>, Self)> {
         if rows.clone().any(|at| self.taps(0, at, height).is_empty()) {
             return None;
         }
-        let above = self.padding[0];
-        let first = rows.start * self.stride[0];
-        let end = (rows.end - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation[0] + 1;
-        let read = first.saturating_sub(above)..end.saturating_sub(above).min(height);
+        let [first, end] = self.reach(rows.clone());
+        let (above, read) = (self.padding[0], self.reads(rows, height));
         let mut window = self.clone();
         window.padding[0] = above.saturating_sub(first);
         window.padding[2] = end.saturating_sub(above + height);

@@ -23,8 +23,11 @@ use crate::{
     trust::TrustLevel,
 };
 
-/// Most bands of a value. A plan from outside bounds work by it.
+/// Most bands of a value.
 const MOST_BANDS: usize = 128;
+
+/// Most bands of a batch, so that a plan from outside takes no more memory for them than 30 MB.
+const MOST_IN_ALL: usize = 1 << 17;
 
 /// Rows that a step reads for rows of its value: those of windows, one over the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +46,12 @@ impl Rows {
     pub fn then(mut self, window: &Window, height: usize) -> Self {
         self.windows.push((window.clone(), height));
         self
+    }
+
+    /// The rows read for `rows` of the value, in a step that goes by bands.
+    fn reads(&self, rows: Range<usize>) -> Range<usize> {
+        let windows = self.windows.iter().rev();
+        windows.fold(rows, |rows, (window, height)| window.reads(rows, *height))
     }
 
     /// The rows read for `rows` of the value, and each window over its part of them; `None` where
@@ -104,7 +113,8 @@ pub fn rows_of(shape: &[usize]) -> usize {
     }
 }
 
-/// The bands of a batch, in the order of both parties; `None` where step after step is that order.
+/// The bands of a batch, in the order of both parties; `None` where step after step is that order:
+/// under another trust level, where no step has two bands, and where there would be too many.
 pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
     if plan.trust != TrustLevel::ClientAided {
         return None;
@@ -112,8 +122,9 @@ pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
     let steps: Vec<Step> = (0..plan.steps.len())
         .map(|index| Step::new(plan, index, batch))
         .collect();
-    let is_whole = |step: &Step| step.band >= step.rows;
-    (!steps[1..].iter().all(is_whole)).then(|| Order::new(plan, steps).list())
+    let count = |step: &Step| step.rows.div_ceil(step.band.max(1));
+    let all: usize = steps[1..].iter().map(count).sum();
+    (all >= steps.len() && all <= MOST_IN_ALL).then(|| Order::new(plan, steps).list())
 }
 
 /// What the order needs of a step.
@@ -148,8 +159,9 @@ impl Step {
 
     /// The rows of the input that `rows` of the value follow from, of an input of `height` rows.
     fn window(&self, rows: Range<usize>, height: usize) -> Range<usize> {
-        let band = self.rule.as_ref().and_then(|rule| rule.band(rows));
-        band.map_or(0..height, |(read, _)| read)
+        self.rule
+            .as_ref()
+            .map_or(0..height, |rule| rule.reads(rows))
     }
 
     /// The rows of the next band. One that keeps rows of its input, which has `height`, reads some
@@ -174,9 +186,9 @@ fn of_step(place: &Place<'_>, protocol: &dyn StepPlan, batch: usize) -> (Option<
     let band = match &rule {
         Some(rule) => {
             // A row has `a` beside the images.
-            let [word, degree] = protocol.rlwe().map_or([4, 1], |rlwe| {
-                [rlwe.word.rates().bytes, rlwe.degree as u64]
-            });
+            let [word, degree] = protocol
+                .rlwe()
+                .map_or([4, 1], |rlwe| [rlwe.word.rates().bytes, rlwe.degree as u64]);
             let bytes = degree.max(batch as u64).saturating_mul(word);
             let elements = place.plan.band_bytes() / bytes.max(1);
             band_rows(place, rule, rows, elements)
