@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -75,10 +75,8 @@ def run_mobilenets(choice: Choice, report: Report, quick: bool) -> None:
 def _run(file: File, bare: Model, found: Floats, bits: int | None, count: int, report: Report) -> None:
     samples = found[-SAMPLES:]
     options: list[str] = ["--engine", "batch"]
-    chosen: dict[str, Any] = {"engine": "batch"}
     if bits is not None:
         options += ["--weight-bits", str(bits), "--input-bits", str(bits), "--error", str(ERROR)]
-        chosen |= {"weight_bits": bits, "input_bits": bits, "error": ERROR}
     with tempfile.TemporaryDirectory(prefix="pronghorn-") as folder:
         calibration, batch, out = (Path(folder) / name for name in ("samples.npy", "batch.npy", "out.npz"))
         np.save(calibration, samples)
@@ -92,11 +90,12 @@ def _run(file: File, bare: Model, found: Floats, bits: int | None, count: int, r
             memory = server.stop()["peak_memory_bytes"]
         outputs = np.load(out)["outputs"]
     compared = min(COMPARED, count, len(found))
-    model = bare.calibrated(samples)
-    plan = model.plan(TRUST, **chosen)
+    error = None if bits is None else ERROR
+    model = load(file.model, samples=samples, weight_bits=bits, input_bits=bits, error=error)
+    plan = model.plan(TRUST, engine="batch")
     if plan.hash != answer["plan_hash"]:
         raise RunError("the server's plan is not the one that was planned here")
-    wanted = model.compiled(TRUST, **chosen).run_oracle(found[:compared], None)[1]
+    wanted = model.compiled(TRUST, engine="batch").run_oracle(found[:compared], None)[1]
     wrong = int((outputs[:compared].reshape(wanted.shape) != wanted).any(axis=-1).sum())
     run = answer["runs"][0]
     pixels = bare.input_shape[-1]
