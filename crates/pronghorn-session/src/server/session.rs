@@ -446,7 +446,7 @@ impl Server {
         };
         self.log_hello((id, client));
         let vouched = match (&self.tickets, ticket) {
-            (Some(tickets), Some(ticket)) => tickets.take(&ticket)?,
+            (Some(tickets), Some(ticket)) => tickets.take(&ticket, client.ip())?,
             (Some(_), None) => return Err(TicketError::Missing.into()),
             (None, _) => None,
         };
