@@ -137,7 +137,7 @@ def test_arguments_are_checked(files: tuple[Path, Path], tmp_path: Path) -> None
         multikey.Client("127.0.0.1:1", "x", tmp_path)
     with pytest.raises(InputError, match="beyond loopback"):
         multikey.Cloud("0.0.0.0:0", tmp_path / "cloud")
-    with pytest.raises(InputError, match="no limit 'max-guests'"):
+    with pytest.raises(InputError, match='no limit "max-guests"'):
         multikey.Cloud("127.0.0.1:0", tmp_path / "cloud", limits={"max-guests": 1})
     with pytest.raises(InputError, match="max-images"):
         multikey.Cloud("127.0.0.1:0", tmp_path / "cloud", limits={"max-images": 0})
