@@ -403,7 +403,7 @@ def test_connections_to_the_service_are_bounded(folder: Path, monkeypatch: pytes
             try:
                 assert post(service.address, b"{}")[0] == 503
                 break
-            except urllib.error.URLError:
+            except (urllib.error.URLError, ConnectionError):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
 

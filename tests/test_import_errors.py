@@ -287,6 +287,15 @@ def test_damaged_weights() -> None:
         import_onnx(proto)
 
 
+def test_names_that_are_no_text() -> None:
+    content = model([node("Gemm", "x weight", "y")], (1, 5), {"weight": GEMM["w"]}).SerializeToString()
+    for name in (b"Gemm", b"weight"):
+        damaged = content.replace(name, name[:-1] + b"\xe3")
+        assert damaged != content
+        with pytest.raises(ModelFileError, match="not UTF-8"):
+            import_onnx(damaged)
+
+
 def test_every_truncation_of_a_file_is_an_error_or_a_model() -> None:
     content = model([node("Gemm", "x w", "h"), node("Relu", "h", "y")], ("N", 5), GEMM).SerializeToString()
     failures = 0

@@ -74,9 +74,11 @@ class Attending:
 
 
 @contextmanager
-def attended(path: Path, folder: Path) -> Iterator[tuple[multikey.Cloud, Attending]]:
+def attended(
+    path: Path, folder: Path, limits: dict[str, int | None] | None = None
+) -> Iterator[tuple[multikey.Cloud, Attending]]:
     party = Attending(path, folder)
-    with multikey.Cloud("127.0.0.1:0", folder / "cloud") as cloud:
+    with multikey.Cloud("127.0.0.1:0", folder / "cloud", limits=limits) as cloud:
         thread = threading.Thread(target=party.attend, args=(cloud.address,))
         thread.start()
         try:
@@ -117,6 +119,17 @@ def test_a_client_learns_results(files: tuple[Path, Path], tmp_path: Path) -> No
         assert party.owner.stop() is None
 
 
+def test_a_client_has_so_many_images(files: tuple[Path, Path], tmp_path: Path) -> None:
+    with attended(files[0], tmp_path, {"max-images": 2}) as (cloud, party):
+        with multikey.Client(cloud.address, party.owner.name, tmp_path / "client") as client:
+            party.owner.admit(client.name)
+            client.join()
+            client.predict(IMAGES[:2])
+            with pytest.raises(RunError, match="has 0 left") as refused:
+                client.predict(IMAGES[:1])
+        assert (refused.value.code, refused.value.retryable) == ("limit", False)
+
+
 def test_arguments_are_checked(files: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="64 hexadecimal digits"):
         multikey.admit(tmp_path, "alice")
@@ -124,6 +137,10 @@ def test_arguments_are_checked(files: tuple[Path, Path], tmp_path: Path) -> None
         multikey.Client("127.0.0.1:1", "x", tmp_path)
     with pytest.raises(InputError, match="beyond loopback"):
         multikey.Cloud("0.0.0.0:0", tmp_path / "cloud")
+    with pytest.raises(InputError, match='no limit "max-guests"'):
+        multikey.Cloud("127.0.0.1:0", tmp_path / "cloud", limits={"max-guests": 1})
+    with pytest.raises(InputError, match="max-images"):
+        multikey.Cloud("127.0.0.1:0", tmp_path / "cloud", limits={"max-images": 0})
     relu = tmp_path / "relu.onnx"
     onnx.save(model([node("Relu", "x", "y")], ["N", 6]), str(relu))
     with pytest.raises(PlanError, match="no polynomial"):

@@ -232,6 +232,7 @@ class MultiKeyCloud:
         owner: str | None = None,
         clients: int = 4,
         max_upload: int = ...,
+        limits: list[tuple[str, int | None]] = ...,
         log: Callable[[str, str, str, dict[str, Any]], None] | None = None,
         tls: Path | ServerTls | None = None,
         insecure_plain_tcp: bool = False,

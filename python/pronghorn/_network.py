@@ -138,7 +138,7 @@ def serve(
         RunError: the address cannot be bound.
     """
     _check.address("listen", listen)
-    caps: dict[str, int | None] = {name: _check.optional(name, value, 1) for name, value in (limits or {}).items()}
+    caps = dict(given_limits(limits))
     given = (
         ("max_clients", "max-clients", max_clients),
         ("max_images_per_client", "max-images", max_images_per_client),
@@ -204,6 +204,11 @@ class Limit:
     """Its `retryable`."""
     help: str
     """What it limits."""
+
+
+def given_limits(given: Mapping[str, int | None] | None) -> list[tuple[str, int | None]]:
+    """Limits by their names, checked, for the core."""
+    return [(name, _check.optional(name, value, 1)) for name, value in (given or {}).items()]
 
 
 def limits() -> list[Limit]:

@@ -32,7 +32,7 @@ from pronghorn import _check, _native
 from pronghorn._inputs import as_inputs
 from pronghorn._model import Model, Progress, Shaped, native_errors
 from pronghorn._multikey_plan import ERROR, RESULTS, MultiKeyPlan, MultiKeyReport
-from pronghorn._network import LogLine, entries_to, paths
+from pronghorn._network import LogLine, entries_to, given_limits, paths
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn.errors import InputError, PlanError, RunError
@@ -87,7 +87,8 @@ class Cloud:
         directory: PathOption,
         *,
         owner: str | None = None,
-        max_clients: int = 4,
+        limits: Mapping[str, int | None] | None = None,
+        keys_in_memory: int = 4,
         max_upload: int = 2 << 30,
         log: Log | None = None,
         tls: PathOption | ServerTls | None = None,
@@ -99,8 +100,9 @@ class Cloud:
             listen: host and port; port 0 takes a free one.
             directory: where the encrypted model and public keys are kept. What is there serves on.
             owner: the name of the model owner that may publish; where not given, the first that does.
-            max_clients: clients whose public keys are in memory, about twice their bytes each. Keys of others are read
-                from the directory when they ask.
+            limits: other limits on what clients use, by name: `pronghorn.limits()` lists them. None: no limit.
+            keys_in_memory: clients whose public keys are in memory, about twice their bytes each. Keys of others are
+                read from the directory when they ask.
             max_upload: most bytes of a publication, and of a party's public keys.
             log: called with a `LogLine` for each connection and error.
             tls: `DIR/server` of `pronghorn keys DIR`, or a `ServerTls`; plain TCP on loopback where not given.
@@ -116,8 +118,9 @@ class Cloud:
                 listen,
                 Path(directory),
                 owner=None if owner is None else party("owner", owner),
-                clients=_check.whole("max_clients", max_clients, 1),
+                clients=_check.whole("keys_in_memory", keys_in_memory, 1),
                 max_upload=_check.whole("max_upload", max_upload, 1),
+                limits=given_limits(limits),
                 log=entries_to(_check.callback("log", log)),
                 tls=paths(tls),
                 insecure_plain_tcp=bool(insecure_plain_tcp),

@@ -28,7 +28,7 @@ use crate::{
     array, coded, fork,
     model::Model,
     native,
-    network::{advised, fields_dict, hex, parse_hex, timed},
+    network::{advised, caps, fields_dict, hex, parse_hex, timed},
     options::PlanOptions,
     tls::{ClientTls, ServerTls, TokenSource, client_channel, server_channel},
     watch::{Callback, Watch, abandonable, waited, watched},
@@ -193,7 +193,7 @@ pub struct Cloud {
 #[pymethods]
 impl Cloud {
     #[new]
-    #[pyo3(signature = (listen, directory, *, owner=None, clients=4, max_upload=2 << 30, log=None, tls=None, insecure_plain_tcp=false))]
+    #[pyo3(signature = (listen, directory, *, owner=None, clients=4, max_upload=2 << 30, limits=Vec::new(), log=None, tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
@@ -202,6 +202,7 @@ impl Cloud {
         owner: Option<&str>,
         clients: usize,
         max_upload: u64,
+        limits: Vec<(String, Option<u64>)>,
         log: Option<Py<PyAny>>,
         tls: Option<ServerTls>,
         insecure_plain_tcp: bool,
@@ -210,6 +211,7 @@ impl Cloud {
             owner: owner.map(party).transpose()?,
             channel: server_channel(tls, insecure_plain_tcp)?,
             limits: CloudLimits {
+                caps: caps(limits)?,
                 clients,
                 upload: max_upload,
                 ..CloudLimits::default()

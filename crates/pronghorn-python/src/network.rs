@@ -213,7 +213,7 @@ impl Server {
 }
 
 /// The limits that a server has, with their values where they are not the default's.
-fn caps(values: Vec<(String, Option<u64>)>) -> PyResult<Caps> {
+pub fn caps(values: Vec<(String, Option<u64>)>) -> PyResult<Caps> {
     let caps = values
         .into_iter()
         .try_fold(Caps::default(), |caps, (name, value)| {

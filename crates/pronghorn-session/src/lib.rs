@@ -100,6 +100,7 @@ pub mod message;
 mod metrics;
 mod model;
 pub mod multikey;
+mod partings;
 pub mod proxy;
 mod quota;
 mod reason;
@@ -110,6 +111,7 @@ mod text;
 pub mod ticket;
 pub mod transcript;
 mod transport;
+mod usage;
 mod writer;
 
 pub use channel::{

@@ -2,7 +2,7 @@
 
 pub mod table;
 
-use std::{fs, net::IpAddr, time::Duration};
+use std::{fs, time::Duration};
 
 use pronghorn_plan::{CheckedPlan, cost};
 
@@ -81,24 +81,6 @@ impl Limits {
         Ok(self)
     }
 
-    /// Most connections of a client at an address, or of the address. A proxy on this machine gives
-    /// all its clients one.
-    pub(crate) fn connections_of(&self, key: Key, address: IpAddr) -> u64 {
-        match self.caps.of(Resource::Connections, key) {
-            Some(cap) => cap.most,
-            None if address.to_canonical().is_loopback() => u64::MAX,
-            None => (self.caps.places() / 2).max(2),
-        }
-    }
-
-    /// Percent of the memory of batches that a client at an address takes, or the address; none: no
-    /// limit.
-    pub(crate) fn memory_share_of(&self, key: Key, address: IpAddr) -> Option<u64> {
-        let given = self.caps.of(Resource::Memory, key).map(|cap| cap.most);
-        let is_usual = key == Key::Client && !address.to_canonical().is_loopback();
-        given.or(is_usual.then_some(MEMORY_SHARE))
-    }
-
     /// Most connections in all: as many as the process has files for.
     pub(crate) fn connections_in_all(&self) -> u64 {
         let cap = self.caps.of(Resource::Connections, Key::All);
@@ -119,9 +101,6 @@ impl Limits {
         self.keep_alive.unwrap_or(self.idle_timeout)
     }
 }
-
-/// Percent of the memory of batches that a client takes where the owner does not say.
-const MEMORY_SHARE: u64 = 50;
 
 /// Files of a connection at most: the line, two handles on it, and one to end it.
 const FILES_OF_CONNECTION: u64 = 4;
@@ -257,31 +236,4 @@ fn halves(plan: &CheckedPlan, batch: usize) -> u64 {
         return 0;
     }
     cost::prepared(plan, batch).memory.server.saturating_mul(2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Who sets nothing has bounds for all but this machine.
-    #[test]
-    fn nobody_takes_all_by_default() {
-        let limits = Limits::default();
-        let [far, near] = ["10.0.0.1", "::ffff:127.0.0.1"].map(|text| {
-            let address: IpAddr = text.parse().expect("it is an address");
-            address
-        });
-        for key in [Key::Client, Key::Address] {
-            assert_eq!(limits.connections_of(key, far), 8);
-            assert_eq!(limits.connections_of(key, near), u64::MAX);
-        }
-        let share = |limits: &Limits, key, address| limits.memory_share_of(key, address);
-        assert_eq!(share(&limits, Key::Client, far), Some(MEMORY_SHARE));
-        assert_eq!(share(&limits, Key::Client, near), None);
-        assert_eq!(share(&limits, Key::Address, far), None);
-        let given = limits.with("max-memory-share-per-client", Some(70));
-        let given = given.expect("it is a limit");
-        assert_eq!(share(&given, Key::Client, far), Some(70));
-        assert_eq!(share(&given, Key::Client, near), Some(70));
-    }
 }

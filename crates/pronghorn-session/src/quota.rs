@@ -154,7 +154,7 @@ impl FairState {
 }
 
 /// Counts less; who has nothing is forgotten.
-fn subtract(held: &mut HashMap<Owner, u64>, owner: &Owner, amount: u64) {
+pub(crate) fn subtract(held: &mut HashMap<Owner, u64>, owner: &Owner, amount: u64) {
     if let Some(own) = held.get_mut(owner) {
         *own -= amount;
         if *own == 0 {

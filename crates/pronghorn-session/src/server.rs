@@ -1,10 +1,8 @@
 //! The server: a thread a client, bounded, each on its own.
 
-mod admission;
 mod models;
 mod service;
 mod session;
-mod usage;
 
 use std::{
     collections::HashMap,
@@ -23,11 +21,7 @@ use std::{
 use pronghorn_engine::ServerModel;
 use pronghorn_plan::TrustLevel;
 
-use self::{
-    admission::Partings,
-    models::{Models, Served},
-    usage::Usage,
-};
+use self::models::{Models, Served};
 pub use self::{
     models::Offer,
     service::{Preparing, Service},
@@ -43,12 +37,14 @@ use crate::{
     lock::lock,
     log::{Entry, Level},
     metrics::{Failures, Metrics},
+    partings::Partings,
     proxy::Network,
     quota::{Counted, Fair, Pool},
     store::{barred::Barred, file::Party},
     text::counted,
     ticket::Tickets,
     transport::{Ends, Timeouts, Transport},
+    usage::Usage,
 };
 
 /// Connections at once that have not introduced themselves.
@@ -442,7 +438,7 @@ impl Server {
     }
 
     fn count_address(&self, client: SocketAddr) -> Result<Counted<'_>, SessionError> {
-        let most = self.limits.connections_of(Key::Address, client.ip());
+        let most = self.limits.caps.connections_of(Key::Address, client.ip());
         self.usage.connect_from(client.ip(), most)
     }
 

@@ -7,7 +7,8 @@
 //! cannot issue tickets.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
     sync::Mutex,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -20,7 +21,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::lock::lock;
+use crate::{
+    lock::lock,
+    quota::{Identity, subtract},
+    store::Owner,
+};
 
 /// Most bytes of a ticket.
 pub const MAX_TICKET: usize = 1024;
@@ -30,6 +35,10 @@ pub const LONGEST: Duration = Duration::from_secs(600);
 
 /// Used tickets that are remembered at most; beyond them none is taken.
 const MOST_USED: usize = 1 << 16;
+
+/// Those of one client: the name in the ticket, else its address. So none uses up all of them. It is
+/// more than an admission service issues to a client in a minute, which a ticket lasts.
+const MOST_OF_ONE: u64 = 1 << 12;
 
 /// Bytes of a signature, which come first.
 const SIGNATURE: usize = 64;
@@ -88,12 +97,18 @@ pub enum TicketError {
     /// More tickets of late than are remembered.
     #[error("the node is busy: it remembers no more tickets; ask for another later")]
     Full,
+    /// More of one client.
+    #[error("the node is busy: it remembers no more tickets of this client; ask for another later")]
+    FullOfClient,
 }
 
 impl TicketError {
     /// Whether another ticket may do.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Old | Self::Used | Self::Full)
+        matches!(
+            self,
+            Self::Old | Self::Used | Self::Full | Self::FullOfClient
+        )
     }
 }
 
@@ -196,8 +211,10 @@ pub struct Tickets {
 
 #[derive(Default)]
 struct UsedTickets {
-    /// When each ends.
-    ends: HashMap<[u8; 16], u64>,
+    /// Who used each, by its end and its name.
+    owners: BTreeMap<(u64, [u8; 16]), Owner>,
+    /// How many each has used of these.
+    counts: HashMap<Owner, u64>,
     /// The latest time that was seen: a clock that steps back makes none young again.
     latest: u64,
 }
@@ -221,11 +238,11 @@ impl Tickets {
         self.run
     }
 
-    /// Takes a ticket, once; the client's name in it.
+    /// Takes a ticket, once, from a client at an address; the client's name in it.
     ///
     /// # Errors
-    /// It is forged, for another node, old or used.
-    pub fn take(&self, bytes: &[u8]) -> Result<Option<String>, TicketError> {
+    /// It is forged, for another node, old or used, or the client has used too many of late.
+    pub fn take(&self, bytes: &[u8], from: IpAddr) -> Result<Option<String>, TicketError> {
         let ticket = self.read(bytes).ok_or(TicketError::Forged)?;
         if ticket.node != self.node {
             let (named, node) = (ticket.node, self.node.clone());
@@ -234,7 +251,8 @@ impl Tickets {
         if ticket.run != self.run {
             return Err(TicketError::Old);
         }
-        lock(&self.used).take(&ticket, now())?;
+        let owner = Identity::new(from, ticket.client.clone()).owner();
+        lock(&self.used).take(&ticket, owner, now())?;
         Ok(ticket.client)
     }
 
@@ -251,29 +269,45 @@ impl Tickets {
 }
 
 impl UsedTickets {
-    fn take(&mut self, ticket: &Ticket, now: u64) -> Result<(), TicketError> {
+    fn take(&mut self, ticket: &Ticket, owner: Owner, now: u64) -> Result<(), TicketError> {
         self.latest = self.latest.max(now);
         let now = self.latest;
         let longest = ticket.issued.saturating_add(LONGEST.as_millis() as u64);
         if now > ticket.ends || ticket.ends > longest {
             return Err(TicketError::Old);
         }
-        if self.ends.contains_key(&ticket.id) {
+        self.forget_before(now);
+        let place = (ticket.ends, ticket.id);
+        if self.owners.contains_key(&place) {
             return Err(TicketError::Used);
         }
-        if self.ends.len() >= MOST_USED {
-            self.ends.retain(|_, ends| *ends >= now);
+        let own = self.counts.get(&owner).copied().unwrap_or(0);
+        if own >= MOST_OF_ONE {
+            return Err(TicketError::FullOfClient);
         }
-        if self.ends.len() >= MOST_USED {
+        if self.owners.len() >= MOST_USED {
             return Err(TicketError::Full);
         }
-        self.ends.insert(ticket.id, ticket.ends);
+        self.owners.insert(place, owner);
+        self.counts.insert(owner, own + 1);
         Ok(())
+    }
+
+    /// Forgets tickets that are old by now.
+    fn forget_before(&mut self, now: u64) {
+        while let Some(first) = self.owners.first_entry() {
+            if first.key().0 >= now {
+                break;
+            }
+            subtract(&mut self.counts, &first.remove(), 1);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -294,8 +328,8 @@ mod tests {
             for fields in [[kept, &rest].concat(), [&start, fields].concat(), rest.clone()] {
                 let mut bytes = signer.0.sign(&[CONTEXT, &fields].concat()).as_ref().to_vec();
                 bytes.extend(&fields);
-                let taken = node.take(&bytes);
-                prop_assert!(taken.is_err() || node.take(&bytes) == Err(TicketError::Used));
+                let taken = node.take(&bytes, HERE);
+                prop_assert!(taken.is_err() || node.take(&bytes, HERE) == Err(TicketError::Used));
             }
         }
     }
@@ -310,6 +344,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
     #[test]
     fn a_ticket_serves_once_at_its_node() {
         let signer = signer();
@@ -317,13 +353,16 @@ mod tests {
         let ticket = signer
             .issue("one:7700", one.run, Some("alice"), MINUTE)
             .expect("it is short");
-        assert!(matches!(two.take(&ticket), Err(TicketError::Node { .. })));
-        assert_eq!(one.take(&ticket), Ok(Some("alice".into())));
-        assert_eq!(one.take(&ticket), Err(TicketError::Used));
+        assert!(matches!(
+            two.take(&ticket, HERE),
+            Err(TicketError::Node { .. })
+        ));
+        assert_eq!(one.take(&ticket, HERE), Ok(Some("alice".into())));
+        assert_eq!(one.take(&ticket, HERE), Err(TicketError::Used));
         let nobody = signer
             .issue("two:7700", two.run, None, MINUTE)
             .expect("it is short");
-        assert_eq!(two.take(&nobody), Ok(None));
+        assert_eq!(two.take(&nobody, HERE), Ok(None));
         let long = "n".repeat(MAX_TICKET);
         assert!(signer.issue(&long, one.run, None, MINUTE).is_err());
     }
@@ -338,16 +377,16 @@ mod tests {
         for place in 0..ticket.len() {
             let mut changed = ticket.clone();
             changed[place] ^= 1;
-            assert_eq!(node.take(&changed), Err(TicketError::Forged));
+            assert_eq!(node.take(&changed, HERE), Err(TicketError::Forged));
         }
         for cut in 0..ticket.len() {
-            assert_eq!(node.take(&ticket[..cut]), Err(TicketError::Forged));
+            assert_eq!(node.take(&ticket[..cut], HERE), Err(TicketError::Forged));
         }
         let other = self::signer()
             .issue("one", node.run, None, MINUTE)
             .expect("it is short");
-        assert_eq!(node.take(&other), Err(TicketError::Forged));
-        assert!(node.take(&ticket).is_ok());
+        assert_eq!(node.take(&other, HERE), Err(TicketError::Forged));
+        assert!(node.take(&ticket, HERE).is_ok());
     }
 
     #[test]
@@ -366,32 +405,101 @@ mod tests {
                 ends: now() - from + ends,
             })
         };
-        assert_eq!(node.take(&ticket(500, 100)), Err(TicketError::Old));
+        assert_eq!(node.take(&ticket(500, 100), HERE), Err(TicketError::Old));
         // For longer than any is remembered.
-        assert_eq!(node.take(&ticket(500, 601_000)), Err(TicketError::Old));
-        assert_eq!(other.take(&ticket(500, 60_000)), Err(TicketError::Old));
-        assert_eq!(node.take(&ticket(500, 60_000)), Ok(None));
+        assert_eq!(
+            node.take(&ticket(500, 601_000), HERE),
+            Err(TicketError::Old)
+        );
+        assert_eq!(
+            other.take(&ticket(500, 60_000), HERE),
+            Err(TicketError::Old)
+        );
+        assert_eq!(node.take(&ticket(500, 60_000), HERE), Ok(None));
     }
 
-    /// A used ticket stays used, and an old one old, where the clock steps back.
-    #[test]
-    fn clocks_that_step_back_make_no_ticket_young() {
-        let ticket = Ticket {
-            id: [1; 16],
+    const OWNER: Owner = [0; 16];
+
+    /// A ticket from 1000 to 2000.
+    fn unsigned(number: u64) -> Ticket {
+        Ticket {
+            id: [number.to_le_bytes(), [1; 8]]
+                .concat()
+                .try_into()
+                .expect("16 bytes"),
             node: "one".into(),
             run: [2; 16],
             client: None,
             issued: 1000,
             ends: 2000,
-        };
+        }
+    }
+
+    /// Of one client a node remembers so many, and others go on. Once they end it takes more.
+    #[test]
+    fn one_client_uses_up_its_own_tickets_alone() {
         let mut used = UsedTickets::default();
-        assert_eq!(used.take(&ticket, 1500), Ok(()));
-        assert_eq!(used.take(&ticket, 500), Err(TicketError::Used));
+        for number in 0..MOST_OF_ONE {
+            assert_eq!(used.take(&unsigned(number), OWNER, 1500), Ok(()));
+        }
+        let next = unsigned(MOST_OF_ONE);
+        let full = Err(TicketError::FullOfClient);
+        assert_eq!(used.take(&next, OWNER, 1500), full);
+        assert!(TicketError::FullOfClient.is_passing());
+        assert_eq!(used.take(&next, [1; 16], 1500), Ok(()));
+        // What was used is known for as long as it lasts.
+        assert_eq!(used.take(&unsigned(0), OWNER, 2000), Err(TicketError::Used));
+        let later = |number| Ticket {
+            issued: 2000,
+            ends: 3000,
+            ..unsigned(number)
+        };
+        assert_eq!(used.take(&later(0), OWNER, 2000), full);
+        assert_eq!(used.take(&later(0), OWNER, 2001), Ok(()));
+        assert_eq!((used.owners.len(), used.counts.len()), (1, 1));
+        // All clients together have a bound too.
+        for number in 1..MOST_USED as u64 {
+            let owner = [(number / MOST_OF_ONE) as u8; 16];
+            assert_eq!(used.take(&later(number), owner, 2001), Ok(()));
+        }
+        let last = later(MOST_USED as u64);
+        assert_eq!(used.take(&last, [99; 16], 2001), Err(TicketError::Full));
+    }
+
+    /// Tickets with a name count for that, and others for the address that brings them.
+    #[test]
+    fn tickets_count_for_a_name_or_an_address() {
+        let signer = signer();
+        let node = node(&signer, "one");
+        let far: IpAddr = "10.0.0.1".parse().expect("it is an address");
+        for (name, from) in [
+            (Some("alice"), HERE),
+            (Some("alice"), far),
+            (None, HERE),
+            (None, far),
+        ] {
+            let ticket = signer
+                .issue("one", node.run, name, MINUTE)
+                .expect("it is short");
+            node.take(&ticket, from).expect("it is new");
+        }
+        let mut counts: Vec<u64> = lock(&node.used).counts.values().copied().collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [1, 1, 2]);
+    }
+
+    /// A used ticket stays used, and an old one old, where the clock steps back.
+    #[test]
+    fn clocks_that_step_back_make_no_ticket_young() {
+        let ticket = unsigned(1);
+        let mut used = UsedTickets::default();
+        assert_eq!(used.take(&ticket, OWNER, 1500), Ok(()));
+        assert_eq!(used.take(&ticket, OWNER, 500), Err(TicketError::Used));
         let other = Ticket {
             id: [3; 16],
             ..ticket
         };
-        assert_eq!(used.take(&other, 2001), Err(TicketError::Old));
-        assert_eq!(used.take(&other, 1500), Err(TicketError::Old));
+        assert_eq!(used.take(&other, OWNER, 2001), Err(TicketError::Old));
+        assert_eq!(used.take(&other, OWNER, 1500), Err(TicketError::Old));
     }
 }

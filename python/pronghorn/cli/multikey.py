@@ -18,6 +18,7 @@ from pronghorn._multikey_check import Case
 from pronghorn._network import LogLine
 from pronghorn._output_file import OutputFile
 from pronghorn._outputs import Predictions, kind_of
+from pronghorn.cli.caps import Caps, caps_of
 from pronghorn.cli.channel import ClientChannel, ServerChannel
 from pronghorn.cli.console import say
 from pronghorn.cli.inputs import classes_only, label_column, labels_of, read_names
@@ -122,7 +123,8 @@ def cloud(
         str | None,
         typer.Option(metavar="NAME", help="The only model owner that may publish (default: the first that does)."),
     ] = None,
-    max_clients: Annotated[
+    caps: Caps,
+    keys_in_memory: Annotated[
         int, typer.Option(metavar="N", min=1, help="Clients whose public keys are in memory, twice their bytes each.")
     ] = 4,
     max_upload: Annotated[
@@ -145,7 +147,8 @@ def cloud(
         listen,
         store,
         owner=owner,
-        max_clients=max_clients,
+        limits=caps_of(caps),
+        keys_in_memory=keys_in_memory,
         max_upload=parse_size(max_upload) or 2 << 30,
         log=lambda line: log(line.level, line.event, str(line), line.fields),
         tls=channel.options(),

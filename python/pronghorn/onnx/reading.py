@@ -43,8 +43,7 @@ def read(model: Source) -> tuple[ModelProto, int, str]:
     proto, name = _read(model)
     opset = _check(proto)
     proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
-    if any(isinstance(name, bytes) for name in _names(proto)):
-        raise ModelFileError("the model is damaged: a name in it is not UTF-8\n  what to do: export it again")
+    _refuse_bytes(proto)
     return proto, opset, name
 
 
@@ -187,6 +186,8 @@ def _check(proto: ModelProto) -> int:
         )
     if proto.graph.sparse_initializer:
         raise UnsupportedModelError("sparse weights are not supported", "export with dense weights")
+    # Before anything takes names for text, and again after functions are inlined.
+    _refuse_bytes(proto)
     _refuse_unknown(proto, versions[0])
     # The checker wants every input's and output's rank; some exporters leave it out, and nothing
     # here needs it.
@@ -212,6 +213,12 @@ def _refuse_unknown(proto: ModelProto, opset: int) -> None:
                 operator=node.op_type,
                 opset=opset,
             )
+
+
+def _refuse_bytes(proto: ModelProto) -> None:
+    """Refuses names that are no text."""
+    if any(isinstance(name, bytes) for name in _names(proto)):
+        raise ModelFileError("the model is damaged: a name in it is not UTF-8\n  what to do: export it again")
 
 
 def _names(proto: ModelProto) -> Iterator[object]:

@@ -1,6 +1,6 @@
 //! The limits on what clients use: one table, from which documents, options and refusals are made.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use thiserror::Error;
 
@@ -113,6 +113,9 @@ pub static LIMITS: [Limit; COUNT] = {
 
 const COUNT: usize = 21;
 
+/// Percent of the memory of batches that a client takes where the owner does not say.
+const MEMORY_SHARE: u64 = 50;
+
 impl Resource {
     /// Its unit, as a plural.
     pub fn unit(self) -> &'static str {
@@ -222,6 +225,24 @@ impl Caps {
     pub(crate) fn places(&self) -> u64 {
         let cap = self.of(Resource::Sessions, Key::All);
         cap.map_or(u64::from(u32::MAX), |cap| cap.most)
+    }
+
+    /// Most connections of a client at an address, or of the address. A proxy on this machine gives
+    /// all its clients one.
+    pub(crate) fn connections_of(&self, key: Key, address: IpAddr) -> u64 {
+        match self.of(Resource::Connections, key) {
+            Some(cap) => cap.most,
+            None if address.to_canonical().is_loopback() => u64::MAX,
+            None => (self.places() / 2).max(2),
+        }
+    }
+
+    /// Percent of the memory of batches that a client at an address takes, or the address; none: no
+    /// limit.
+    pub(crate) fn memory_share_of(&self, key: Key, address: IpAddr) -> Option<u64> {
+        let given = self.of(Resource::Memory, key).map(|cap| cap.most);
+        let is_usual = key == Key::Client && !address.to_canonical().is_loopback();
+        given.or(is_usual.then_some(MEMORY_SHARE))
     }
 
     /// All limits on a resource.
@@ -348,6 +369,28 @@ mod tests {
         ));
         let much = caps.with("max-memory-share-per-client", Some(101));
         assert!(matches!(much, Err(LimitError::Percent { found: 101, .. })));
+    }
+
+    /// Who sets nothing has bounds for all but this machine.
+    #[test]
+    fn nobody_takes_all_by_default() {
+        let caps = Caps::default();
+        let [far, near] = ["10.0.0.1", "::ffff:127.0.0.1"].map(|text| {
+            let address: IpAddr = text.parse().expect("it is an address");
+            address
+        });
+        for key in [Key::Client, Key::Address] {
+            assert_eq!(caps.connections_of(key, far), 8);
+            assert_eq!(caps.connections_of(key, near), u64::MAX);
+        }
+        let share = |caps: &Caps, key, address| caps.memory_share_of(key, address);
+        assert_eq!(share(&caps, Key::Client, far), Some(MEMORY_SHARE));
+        assert_eq!(share(&caps, Key::Client, near), None);
+        assert_eq!(share(&caps, Key::Address, far), None);
+        let given = caps.with("max-memory-share-per-client", Some(70));
+        let given = given.expect("it is a limit");
+        assert_eq!(share(&given, Key::Client, far), Some(70));
+        assert_eq!(share(&given, Key::Client, near), Some(70));
     }
 
     #[test]

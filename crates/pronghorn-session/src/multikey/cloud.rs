@@ -22,6 +22,7 @@ use super::{
     attended::Attended,
     error::{CloudError, Refusal},
     files::Directory,
+    limits::{CloudLimits, Guest},
     message::{Role, What},
     peer::Peer,
 };
@@ -32,11 +33,13 @@ use crate::{
     link::Link,
     lock::lock,
     log::{Entry, Level},
-    quota::Pool,
+    partings::Partings,
+    quota::Fair,
     server::{ACCEPT_PAUSE, acceptor, contained, listen, reachable},
     store::file::Party as End,
     text::hex,
     transport::{Ends, Timeouts},
+    usage::{Usage, Whose},
 };
 
 /// The publication, after its name.
@@ -51,47 +54,8 @@ pub(super) const PAIRS: &str = "pair-";
 const IDENTITY: &str = "name-";
 /// Bytes of a publication's name.
 const NAME: usize = 16;
-
-/// Limits of a cloud.
-#[derive(Clone, Debug)]
-pub struct CloudLimits {
-    /// Most connections at once, that of the owner included.
-    pub connections: u64,
-    /// Most clients whose public keys are in memory. Those of others are read from the disk when
-    /// they ask.
-    pub clients: usize,
-    /// Most clients whose public keys are on the disk.
-    pub kept: usize,
-    /// Most bytes of a publication, and of a party's public keys. Keys take about twice their bytes
-    /// in memory.
-    pub upload: u64,
-    /// Images that are evaluated at once.
-    pub evaluations: u64,
-    /// How long a request waits for its evaluation.
-    pub queue: Duration,
-    /// How long a peer may be silent within an exchange.
-    pub idle: Duration,
-    /// How long a client may rest between two images.
-    pub rest: Duration,
-    /// How long a new connection has to introduce itself.
-    pub hello: Duration,
-}
-
-impl Default for CloudLimits {
-    fn default() -> Self {
-        Self {
-            connections: 64,
-            clients: 4,
-            kept: 64,
-            upload: 2 << 30,
-            evaluations: thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
-            queue: Duration::from_secs(60),
-            idle: Duration::from_secs(60),
-            rest: Duration::from_secs(600),
-            hello: Duration::from_secs(5),
-        }
-    }
-}
+/// Connections that are refused and not closed yet, at most.
+const MOST_PARTING: usize = 64;
 
 /// How a cloud is run.
 #[derive(Clone, Debug, Default)]
@@ -126,8 +90,10 @@ pub struct CloudServer {
     /// One look at, and change of, who has which name.
     naming: Mutex<()>,
     pub(super) attended: Attended,
-    pub(super) turns: Pool,
-    connections: Pool,
+    pub(super) usage: Usage,
+    pub(super) places: Fair,
+    pub(super) turns: Fair,
+    partings: Partings,
     pub(super) stopping: Arc<AtomicBool>,
     next: AtomicU64,
     log: Box<dyn Fn(&Entry) + Send + Sync>,
@@ -158,6 +124,9 @@ impl CloudServer {
         };
         let (listener, local) = listen(address)?;
         let acceptor = acceptor(options.channel.clone(), local).map_err(SessionError::from)?;
+        let limits = &options.limits;
+        let mut usage = Usage::new(limits.caps.clone())?;
+        usage.keep_in(directory.path())?;
         Ok(Self {
             listener: Mutex::new(Some(listener)),
             address: local,
@@ -170,8 +139,10 @@ impl CloudServer {
             joining: Mutex::default(),
             naming: Mutex::new(()),
             attended: Attended::default(),
-            turns: Pool::new(options.limits.evaluations),
-            connections: Pool::new(options.limits.connections),
+            usage,
+            places: Fair::new(limits.caps.places()),
+            turns: Fair::new(limits.evaluations),
+            partings: Partings::new(MOST_PARTING),
             options,
             stopping: Arc::default(),
             next: AtomicU64::new(1),
@@ -203,6 +174,12 @@ impl CloudServer {
             return;
         };
         thread::scope(|scope| {
+            let seen_off = || self.partings.see_off(&self.stopping);
+            let parting = thread::Builder::new().name("pronghorn refusals".into());
+            if let Err(error) = parting.spawn_scoped(scope, seen_off) {
+                let text = format!("refused peers may not hear why: no thread: {error}");
+                self.log(Entry::new(Level::Error, "system", &text));
+            }
             while !self.is_stopping() {
                 match listener.accept() {
                     Ok((stream, address)) => self.admit(scope, stream, address),
@@ -219,6 +196,8 @@ impl CloudServer {
     /// Makes [`CloudServer::run`] return, for good.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.places.close();
+        self.turns.close();
         // Wakes the accept loop. Should this fail, then because connections are waiting, which wake
         // it too.
         let _ = TcpStream::connect_timeout(&reachable(self.address), Duration::from_secs(1));
@@ -232,7 +211,7 @@ impl CloudServer {
         (self.log)(&entry);
     }
 
-    /// Starts a connection's thread. What is beyond the limit is closed.
+    /// Starts a connection's thread, or refuses.
     fn admit<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -241,13 +220,23 @@ impl CloudServer {
     ) {
         // Small messages must not wait for more; where the option is missing they do.
         let _ = stream.set_nodelay(true);
-        let Some(place) = self.connections.take(1, Duration::ZERO) else {
-            let text = format!("{address}: refused: as many connections as there may be");
-            return self.log(Entry::new(Level::Warning, "refused", &text));
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let counted = match self.count_connection(address.ip()) {
+            Ok(counted) => counted,
+            Err(error) => {
+                let text = format!("{address}: refused: {error}");
+                let entry = Entry::new(Level::Warning, "refused", &text);
+                self.log(
+                    entry
+                        .text("address", address)
+                        .text("reason", error.reason()),
+                );
+                return self.partings.refuse(stream, &error);
+            }
         };
         let thread = thread::Builder::new().name("pronghorn role".into());
         let started = thread.spawn_scoped(scope, move || {
-            let _place = place;
+            let _counted = counted;
             contained(|| self.connection(stream, address));
         });
         if let Err(error) = started {
@@ -259,7 +248,7 @@ impl CloudServer {
     /// One connection from its first byte to its end.
     fn connection(&self, stream: TcpStream, address: SocketAddr) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut line = None;
+        let (mut line, mut guest) = (None, None);
         let session = AssertUnwindSafe(|| {
             let (link, admission) = self.channel(stream)?;
             let peer = line.insert(Peer::new(link));
@@ -270,8 +259,13 @@ impl CloudServer {
                 Ok(())
             };
             let hello = peer.hello(self.options.limits.hello, may_prove, admit)?;
+            let whose = Whose::new(address.ip(), identity.clone());
+            let _counted = self.count_hello(&whose)?;
             match hello.role {
-                Role::Client => self.client(peer, Party(hello.owner), identity.as_deref(), id),
+                Role::Client => {
+                    let guest = guest.insert(Guest::new(whose));
+                    self.client((peer, guest), Party(hello.owner), identity.as_deref(), id)
+                }
                 Role::Owner(name) => {
                     let owner = Party(hello.owner);
                     if !self.is_published(owner, &name) {
@@ -284,6 +278,11 @@ impl CloudServer {
         let bug = |_| Err(SessionError::Bug.into());
         let outcome = catch_unwind(session).unwrap_or_else(bug);
         let bytes = line.as_ref().map_or([0; 2], Peer::bytes);
+        let uncounted = guest.map(|mut guest| self.count_bytes(&mut guest, bytes));
+        if let Some(Err(error)) = uncounted {
+            let text = format!("connection {id} ({address}): its bytes are not counted: {error}");
+            self.log(Entry::new(Level::Error, "system", &text).number("session", id));
+        }
         if let Some(peer) = &mut line {
             let told = outcome.as_ref().err().and_then(|error| self.told(error));
             if let Some((refusal, text)) = told {

@@ -137,10 +137,12 @@ pub enum Refusal {
     Stopping = 8,
     /// The cloud failed.
     Internal = 9,
+    /// A limit for a day, or in all: later it is no different.
+    Limit = 10,
 }
 
 impl Refusal {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::NoModel,
         Self::OtherOwner,
         Self::NotAdmitted,
@@ -150,6 +152,7 @@ impl Refusal {
         Self::Busy,
         Self::Stopping,
         Self::Internal,
+        Self::Limit,
     ];
 
     /// The category of a byte; one of a later version is `Internal`.
@@ -170,6 +173,7 @@ impl Refusal {
             Self::Busy => "busy",
             Self::Stopping => "stopping",
             Self::Internal => "internal",
+            Self::Limit => "limit",
         }
     }
 }

@@ -54,13 +54,15 @@ mod error;
 mod files;
 mod handover;
 mod joining;
+mod limits;
 pub mod message;
 mod owner;
 mod peer;
 mod sessions;
 
 pub use client::CloudClient;
-pub use cloud::{CloudLimits, CloudOptions, CloudServer};
+pub use cloud::{CloudOptions, CloudServer};
 pub use error::{CloudError, Refusal};
 pub use files::client_seed;
+pub use limits::CloudLimits;
 pub use owner::OwnerKeys;

@@ -8,6 +8,7 @@ use super::{
     attended::ALIVE,
     cloud::{CloudServer, no_model},
     error::{CloudError, Refusal},
+    limits::Guest,
     message::{Wanted, What},
     peer::Peer,
 };
@@ -83,12 +84,13 @@ impl CloudServer {
     /// A client's connection: its keys, and then image after image.
     pub(super) fn client(
         &self,
-        peer: &mut Peer,
+        (peer, guest): (&mut Peer, &mut Guest),
         owner: Party,
         identity: Option<&str>,
         id: u64,
     ) -> Result<(), CloudError> {
         let limits = &self.options.limits;
+        let _place = self.place_for(&guest.whose)?;
         let (offer, most) = match &*self.published() {
             Some(published) if published.service.owner() == owner => {
                 let terms = published.service.terms();
@@ -120,11 +122,14 @@ impl CloudServer {
         self.attended
             .introduce(client, &introduction, limits.idle)?;
         self.bind_client(client, identity)?;
-        self.take_pair(client)?;
         let wanted = Wanted {
             send: !self.has_keys(client),
             most: self.most_keys(),
         };
+        if wanted.send {
+            self.count_keys(&guest.whose)?;
+        }
+        self.take_pair(client)?;
         peer.send(What::Wanted, &wanted.encode())?;
         if wanted.send {
             self.take_keys(peer, client)?;
@@ -136,13 +141,14 @@ impl CloudServer {
         peer.send(What::Ready, &[])?;
         let accept = [(What::Request, most), (What::Bye, 0)];
         loop {
+            self.count_bytes(guest, peer.bytes())?;
             let header = peer.begin(limits.rest, &accept)?;
             let request = peer.body(header)?;
             if header.what == What::Bye {
                 return Ok(());
             }
             let joined = (client, introduction.as_slice());
-            match self.image(peer, joined, &request, most) {
+            match self.image((peer, guest), joined, &request, most) {
                 Err(CloudError::Refused { refusal, text }) => peer.refuse(refusal, &text)?,
                 Err(CloudError::Role(error)) => {
                     peer.refuse(Refusal::Message, &error.to_string())?;
@@ -155,21 +161,19 @@ impl CloudServer {
     /// One image. A refusal leaves the connection where it was before the request.
     fn image(
         &self,
-        peer: &mut Peer,
+        (peer, guest): (&mut Peer, &Guest),
         (client, introduction): (Party, &[u8]),
         request: &[u8],
         most: u64,
     ) -> Result<(), CloudError> {
         let limits = &self.options.limits;
+        self.count_request(&guest.whose)?;
         self.attended.check()?;
         self.attended.introduce(client, introduction, limits.idle)?;
         self.ready_keys(client)?;
         let outcome = {
-            let busy = || CloudError::Refused {
-                refusal: Refusal::Busy,
-                text: "the cloud is busy: try again later".into(),
-            };
-            let _turn = self.turns.take(1, limits.queue).ok_or_else(busy)?;
+            let _turn = self.turn_for(&guest.whose)?;
+            self.count_image(&guest.whose)?;
             match &*self.published() {
                 Some(published) => published.service.evaluate(client, request)?,
                 None => return Err(no_model()),

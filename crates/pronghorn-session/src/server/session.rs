@@ -11,11 +11,7 @@ use std::{
 use pronghorn_engine::{Connection as Keys, EngineError, ServerPrepared};
 use pronghorn_plan::cost::{self, Speed};
 
-use super::{
-    Server,
-    models::Served,
-    usage::{Usage, Whose},
-};
+use super::{Server, models::Served};
 use crate::{
     channel::{Admission, ChannelError, PROOF_BYTES, Secured, bound_plan},
     drive::drive,
@@ -23,7 +19,7 @@ use crate::{
     frame::{FrameError, Kind, MAX_HANDSHAKE},
     limits::{
         Limits, memory_to_use,
-        table::{Key, OverLimit, Resource},
+        table::{Key, Resource},
     },
     link::{Link, Traffic},
     lock::lock,
@@ -39,6 +35,7 @@ use crate::{
     text::counted,
     ticket::{MAX_TICKET, TicketError},
     transport::{Ends, Timed, Transport},
+    usage::{Usage, Whose, over},
 };
 
 /// What one session did, for the log.
@@ -446,7 +443,7 @@ impl Server {
         };
         self.log_hello((id, client));
         let vouched = match (&self.tickets, ticket) {
-            (Some(tickets), Some(ticket)) => tickets.take(&ticket)?,
+            (Some(tickets), Some(ticket)) => tickets.take(&ticket, client.ip())?,
             (Some(_), None) => return Err(TicketError::Missing.into()),
             (None, _) => None,
         };
@@ -468,7 +465,7 @@ impl Server {
         let whose = Whose::new(client.ip(), name);
         self.check_barred(&whose.identity)?;
         self.usage.request(&whose)?;
-        let most = self.limits.connections_of(Key::Client, whose.ip);
+        let most = self.limits.caps.connections_of(Key::Client, whose.ip);
         let connections = self.usage.connect_client(&whose, most)?;
         if let Identity::Named(name) = &whose.identity {
             let granted = self.granted(&whose);
@@ -597,7 +594,7 @@ impl Server {
         let (started, patience) = (Instant::now(), self.limits.idle_timeout);
         let allowed = self.memory.total();
         let percent = |share: u64| (allowed as f64 * share as f64 / 100.0) as u64;
-        let most = |key| self.limits.memory_share_of(key, client.ip);
+        let most = |key| self.limits.caps.memory_share_of(key, client.ip);
         let claim = client.claim(|key| most(key).map(percent));
         let share = self.memory.take(claim, needed, patience, usize::MAX);
         served.counters.add_time(Phase::Waiting, started.elapsed());
@@ -607,12 +604,6 @@ impl Server {
             Denied::Busy => SessionError::Memory { needed, allowed },
         })
     }
-}
-
-/// A limit of so much that a client, or its address, is at.
-fn over(resource: Resource, key: Key, most: Option<u64>) -> SessionError {
-    let over = most.and_then(|most| OverLimit::of(resource, key, most));
-    over.map_or(SessionError::Bug, Into::into)
 }
 
 /// An entry of the log about a session.

@@ -27,7 +27,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A client, and where it is.
 #[derive(Clone, Debug)]
-pub(super) struct Whose {
+pub(crate) struct Whose {
     pub identity: Identity,
     pub ip: IpAddr,
     address: Owner,
@@ -72,7 +72,7 @@ fn address_owner(address: IpAddr) -> Owner {
 const ALL: Owner = [0; 16];
 
 /// Counts of one server.
-pub(super) struct Usage {
+pub(crate) struct Usage {
     caps: Caps,
     open: Open,
     rates: Mutex<HashMap<(Key, Owner), Rate>>,
@@ -130,10 +130,8 @@ impl Usage {
     }
 
     fn enter(&self, key: Key, owner: Owner, most: u64) -> Result<Counted<'_>, SessionError> {
-        self.open.enter(key, owner, most).ok_or_else(|| {
-            let over = OverLimit::of(Resource::Connections, key, most);
-            over.map_or(SessionError::Bug, Into::into)
-        })
+        let entered = self.open.enter(key, owner, most);
+        entered.ok_or_else(|| over(Resource::Connections, key, Some(most)))
     }
 
     /// Counts a hello, a batch or a preparation, where there were not too many of late.
@@ -285,6 +283,12 @@ impl Rate {
         let gone = now.saturating_duration_since(self.seen).as_secs_f64() / MINUTE.as_secs_f64();
         (self.level - gone * most as f64).max(0.0)
     }
+}
+
+/// A limit of so much that a client, or its address, is at.
+pub(crate) fn over(resource: Resource, key: Key, most: Option<u64>) -> SessionError {
+    let over = most.and_then(|most| OverLimit::of(resource, key, most));
+    over.map_or(SessionError::Bug, Into::into)
 }
 
 #[cfg(test)]

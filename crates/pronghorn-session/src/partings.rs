@@ -27,7 +27,7 @@ const STEP: Duration = Duration::from_millis(20);
 
 /// Connections that were refused without a thread of their own. Closing one at once, with its hello
 /// unread, would reset it and might destroy the reason on its way.
-pub(super) struct Partings {
+pub(crate) struct Partings {
     kept: Mutex<VecDeque<(Instant, TcpStream)>>,
     /// Beyond these the oldest are closed.
     most: usize,
@@ -35,14 +35,14 @@ pub(super) struct Partings {
 
 impl Partings {
     /// Keeps so many at once.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         let kept = Mutex::default();
         Self { kept, most }
     }
 
     /// Says why and keeps the connection a while. Never waits: the buffer of a new connection has
     /// room for the reason.
-    pub(super) fn refuse(&self, mut stream: TcpStream, error: &SessionError) {
+    pub(crate) fn refuse(&self, mut stream: TcpStream, error: &SessionError) {
         let mut words = Vec::new();
         let told = frame::write_frame(
             &mut words,
@@ -59,7 +59,7 @@ impl Partings {
     }
 
     /// Keeps a connection a while whose last words are on their way.
-    pub(super) fn leave(&self, stream: TcpStream) {
+    pub(crate) fn leave(&self, stream: TcpStream) {
         let ended = stream
             .set_nonblocking(true)
             .and_then(|()| stream.shutdown(Shutdown::Write));
@@ -79,7 +79,7 @@ impl Partings {
     }
 
     /// Reads what they still send until they have left, their time is over, or the server stops.
-    pub(super) fn see_off(&self, stopping: &AtomicBool) {
+    pub(crate) fn see_off(&self, stopping: &AtomicBool) {
         while !stopping.load(Ordering::SeqCst) {
             lock(&self.kept).retain_mut(|(end, stream)| Instant::now() < *end && stays(stream));
             thread::sleep(STEP);
