@@ -99,6 +99,7 @@ fn plan() -> Plan {
     Plan {
         band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
+        sampled: None,
         format: FORMAT,
         model: "toy".to_owned(),
         trust: TrustLevel::TwoParty,

@@ -509,6 +509,7 @@ fn plans_with_huge_windows_are_refused() {
         let plan = Plan {
             band_bytes: pronghorn_plan::plan::BAND_BYTES,
             key_checks: 1,
+            sampled: None,
             format: FORMAT,
             model: "hostile".into(),
             trust: TrustLevel::TwoParty,

@@ -1,53 +1,347 @@
 //! Convolutions of plain numbers: what a network is trained and checked with.
 //!
-//! Patches of some positions are gathered once, and all rows of weights of their group pass over
-//! them.
+//! The windows of some positions are gathered side by side once, and all rows of weights of their
+//! group pass over them. Where there are few positions, as in dense layers, each window is
+//! multiplied with each row.
 
-use crate::{geometry::ConvGeometry, layout};
+mod simd;
 
-/// Numbers of patches that are gathered at a time: they stay in a core's cache.
+use std::borrow::Cow;
+
+use pronghorn_ring::SimdLevel;
+
+use self::simd::{LANES, Rows, Sums};
+use crate::{geometry::ConvGeometry, layout, simd as inner};
+
+/// Weights of each row that meet columns at a time: the columns of [`LANES`] positions stay in a
+/// core's first cache.
+const DEPTH: usize = 256;
+
+/// Numbers of columns that are gathered at a time: they stay in its second cache.
 const GATHERED: usize = 1 << 16;
 
-/// `out[o][position] = weights[o] . patch(position)`, by `products(rows, patches, length, sums)`
-/// with `sums[row][patch]`. The geometry is valid.
-pub(crate) fn convolve<W, T: Copy + Default, S: Copy + Default>(
+/// With fewer positions most lanes would be empty.
+const FEW: usize = LANES / 2;
+
+/// Numbers of a network, and how their products are summed.
+pub(crate) trait Numbers {
+    /// Of weights and of inputs.
+    type Number: Copy + Default;
+    type Sum: Copy + Default;
+    /// As many numbers of a window as one lane holds.
+    type Lane: Copy + Default;
+
+    /// Numbers of a lane.
+    const IN_LANE: usize;
+
+    /// Sets one number of a lane.
+    fn set(lane: &mut Self::Lane, at: usize, number: Self::Number);
+
+    /// Rows of weights in lanes.
+    fn lanes(weights: &[Self::Number], length: usize) -> Cow<'_, [Self::Lane]> {
+        let rows = weights.chunks_exact(length);
+        let lanes = rows.flat_map(|row| row.chunks(Self::IN_LANE));
+        let lane = |numbers: &[Self::Number]| {
+            let mut lane = Self::Lane::default();
+            let places = numbers.iter().enumerate();
+            places.for_each(|(at, &number)| Self::set(&mut lane, at, number));
+            lane
+        };
+        Cow::Owned(lanes.map(lane).collect())
+    }
+
+    /// Adds products of rows and columns.
+    fn columns(
+        rows: Rows<'_, Self::Lane>,
+        columns: &[[Self::Lane; LANES]],
+        sums: Sums<'_, Self::Sum>,
+    );
+
+    /// `sums[row][window] = rows[row] . windows[window]`, of `length` numbers each.
+    fn windows(
+        rows: &[Self::Number],
+        windows: &[Self::Number],
+        length: usize,
+        sums: &mut [Self::Sum],
+    );
+}
+
+/// Floats.
+pub(crate) struct Floats;
+
+impl Numbers for Floats {
+    type Number = f32;
+    type Sum = f32;
+    type Lane = f32;
+
+    const IN_LANE: usize = 1;
+
+    fn set(lane: &mut f32, _: usize, number: f32) {
+        *lane = number;
+    }
+
+    fn lanes(weights: &[f32], _: usize) -> Cow<'_, [f32]> {
+        Cow::Borrowed(weights)
+    }
+
+    fn columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
+        simd::float_columns(SimdLevel::detect(), rows, columns, sums);
+    }
+
+    fn windows(rows: &[f32], windows: &[f32], length: usize, sums: &mut [f32]) {
+        inner::float_products(SimdLevel::detect(), rows, windows, length, sums);
+    }
+}
+
+/// Integers of 16 bits, summed modulo 2^32.
+pub(crate) struct Shorts;
+
+impl Numbers for Shorts {
+    type Number = i16;
+    type Sum = i32;
+    type Lane = [i16; 2];
+
+    const IN_LANE: usize = 2;
+
+    fn set(lane: &mut [i16; 2], at: usize, number: i16) {
+        lane[at] = number;
+    }
+
+    fn columns(rows: Rows<'_, [i16; 2]>, columns: &[[[i16; 2]; LANES]], sums: Sums<'_, i32>) {
+        simd::pair_columns(SimdLevel::detect(), rows, columns, sums);
+    }
+
+    fn windows(rows: &[i16], windows: &[i16], length: usize, sums: &mut [i32]) {
+        inner::integer_products(SimdLevel::detect(), rows, windows, length, sums);
+    }
+}
+
+/// Integers of 32 bits, summed modulo 2^32.
+pub(crate) struct Words;
+
+impl Numbers for Words {
+    type Number = i32;
+    type Sum = i32;
+    type Lane = i32;
+
+    const IN_LANE: usize = 1;
+
+    fn set(lane: &mut i32, _: usize, number: i32) {
+        *lane = number;
+    }
+
+    fn lanes(weights: &[i32], _: usize) -> Cow<'_, [i32]> {
+        Cow::Borrowed(weights)
+    }
+
+    fn columns(rows: Rows<'_, i32>, columns: &[[i32; LANES]], sums: Sums<'_, i32>) {
+        simd::word_columns(SimdLevel::detect(), rows, columns, sums);
+    }
+
+    fn windows(rows: &[i32], windows: &[i32], length: usize, sums: &mut [i32]) {
+        each_window(rows, windows, length, sums, |w, x| {
+            let products = w.iter().zip(x).map(|(&w, &x)| w.wrapping_mul(x));
+            products.fold(0, i32::wrapping_add)
+        });
+    }
+}
+
+/// Integers of 32 bits, summed in 64 bits.
+pub(crate) struct Longs;
+
+impl Numbers for Longs {
+    type Number = i32;
+    type Sum = i64;
+    type Lane = i32;
+
+    const IN_LANE: usize = 1;
+
+    fn set(lane: &mut i32, _: usize, number: i32) {
+        *lane = number;
+    }
+
+    fn lanes(weights: &[i32], _: usize) -> Cow<'_, [i32]> {
+        Cow::Borrowed(weights)
+    }
+
+    fn columns(rows: Rows<'_, i32>, columns: &[[i32; LANES]], sums: Sums<'_, i64>) {
+        simd::long_columns(SimdLevel::detect(), rows, columns, sums);
+    }
+
+    fn windows(rows: &[i32], windows: &[i32], length: usize, sums: &mut [i64]) {
+        each_window(rows, windows, length, sums, |w, x| {
+            let products = w.iter().zip(x);
+            products.map(|(&w, &x)| i64::from(w) * i64::from(x)).sum()
+        });
+    }
+}
+
+/// The product of each row and each window.
+fn each_window<T, S>(
+    rows: &[T],
+    windows: &[T],
+    length: usize,
+    sums: &mut [S],
+    product: impl Fn(&[T], &[T]) -> S,
+) {
+    let pairs = rows.chunks_exact(length).flat_map(|row| {
+        windows
+            .chunks_exact(length)
+            .map(move |window| (row, window))
+    });
+    for (sum, (row, window)) in sums.iter_mut().zip(pairs) {
+        *sum = product(row, window);
+    }
+}
+
+/// `out[o][position] = weights[o] . window(position)`. The geometry is valid.
+pub(crate) fn convolve<N: Numbers>(
     geometry: &ConvGeometry,
-    weights: &[W],
-    x: &[T],
-    products: impl Fn(&[W], &[T], usize, &mut [S]),
-) -> Vec<S> {
-    let Ok([height, width]) = geometry.output() else {
+    weights: &[N::Number],
+    x: &[N::Number],
+) -> Vec<N::Sum> {
+    let Ok(output) = geometry.output() else {
         unreachable!("the graph was validated")
     };
-    let (positions, length) = (height * width, geometry.row_len());
+    let (positions, length) = (output[0] * output[1], geometry.row_len());
     let rows = geometry.out_channels / geometry.groups;
-    let most = (GATHERED / length).clamp(1, positions.max(1));
-    let mut out = vec![S::default(); geometry.out_channels * positions];
-    let mut patches = vec![T::default(); most * length];
-    let mut sums = vec![S::default(); most * rows];
+    let mut out = vec![N::Sum::default(); geometry.out_channels * positions];
     let groups = weights
         .chunks_exact(rows * length)
         .zip(out.chunks_exact_mut(rows * positions));
-    for (group, (weights, out)) in groups.enumerate() {
+    if positions < FEW {
+        let mut windows = vec![N::Number::default(); positions * length];
+        for (group, (weights, out)) in groups.enumerate() {
+            for (position, window) in windows.chunks_exact_mut(length).enumerate() {
+                let place = [position / output[1], position % output[1]];
+                layout::patch(geometry, group, place, x, window);
+            }
+            N::windows(weights, &windows, length, out);
+        }
+        return out;
+    }
+    let lanes = N::lanes(weights, length);
+    let deep = length.div_ceil(N::IN_LANE);
+    let most = (GATHERED / deep.min(DEPTH)).next_multiple_of(LANES);
+    let mut columns = Columns::<N>::new(geometry, output);
+    for (group, (_, out)) in groups.enumerate() {
+        let weights = &lanes[group * rows * deep..][..rows * deep];
         for start in (0..positions).step_by(most) {
             let count = most.min(positions - start);
-            let patches = &mut patches[..count * length];
-            for (at, patch) in patches.chunks_exact_mut(length).enumerate() {
-                let position = start + at;
-                let place = [position / width, position % width];
-                layout::patch(geometry, group, place, x, patch);
-            }
-            let sums = &mut sums[..count * rows];
-            products(weights, patches, length, sums);
-            for (out, sums) in out
-                .chunks_exact_mut(positions)
-                .zip(sums.chunks_exact(count))
-            {
-                out[start..start + count].copy_from_slice(sums);
+            for from in (0..deep).step_by(DEPTH) {
+                let block = DEPTH.min(deep - from);
+                columns.gather(group, (from, block), (start, count), x);
+                for (at, columns) in columns.lanes.chunks_exact(block).enumerate() {
+                    let rows = Rows {
+                        weights,
+                        length: deep,
+                        from,
+                    };
+                    let sums = Sums {
+                        sums: &mut out[start + at * LANES..],
+                        stride: positions,
+                        lanes: LANES.min(count - at * LANES),
+                    };
+                    N::columns(rows, columns, sums);
+                }
             }
         }
     }
     out
+}
+
+/// Windows of positions side by side: for each [`LANES`] of them a block of columns.
+struct Columns<'a, N: Numbers> {
+    geometry: &'a ConvGeometry,
+    /// Height and width of the result.
+    output: [usize; 2],
+    lanes: Vec<[N::Lane; LANES]>,
+    /// One number of the window of each position.
+    line: Vec<N::Number>,
+}
+
+impl<'a, N: Numbers> Columns<'a, N> {
+    fn new(geometry: &'a ConvGeometry, output: [usize; 2]) -> Self {
+        Self {
+            geometry,
+            output,
+            lanes: Vec::new(),
+            line: Vec::new(),
+        }
+    }
+
+    /// Gathers `block` lanes from lane `from` on of the windows of `count` positions from `start`
+    /// on. What is beyond a window or the positions is zero.
+    fn gather(
+        &mut self,
+        group: usize,
+        (from, block): (usize, usize),
+        (start, count): (usize, usize),
+        x: &[N::Number],
+    ) {
+        let length = self.geometry.row_len();
+        let panels = count.div_ceil(LANES);
+        self.lanes.clear();
+        let empty = [N::Lane::default(); LANES];
+        self.lanes.resize(panels * block, empty);
+        self.line.clear();
+        self.line.resize(panels * LANES, N::Number::default());
+        let numbers = from * N::IN_LANE..((from + block) * N::IN_LANE).min(length);
+        for number in numbers {
+            self.fill_line(group, number, (start, count), x);
+            let (at, place) = (number / N::IN_LANE - from, number % N::IN_LANE);
+            let panels = self.lanes.chunks_exact_mut(block);
+            for (panel, numbers) in panels.zip(self.line.chunks_exact(LANES)) {
+                for (lane, &number) in panel[at].iter_mut().zip(numbers) {
+                    N::set(lane, place, number);
+                }
+            }
+        }
+    }
+
+    /// One number of the window of each position, zero where it is padding.
+    fn fill_line(
+        &mut self,
+        group: usize,
+        number: usize,
+        (start, count): (usize, usize),
+        x: &[N::Number],
+    ) {
+        let ConvGeometry { window, input, .. } = self.geometry;
+        let [height, width] = *input;
+        let taps = window.kernel[0] * window.kernel[1];
+        let channels = self.geometry.in_channels / self.geometry.groups;
+        let (channel, tap) = (group * channels + number / taps, number % taps);
+        let tap = [tap / window.kernel[1], tap % window.kernel[1]];
+        let plane = &x[channel * height * width..][..height * width];
+        let [rows, columns] =
+            [0, 1].map(|axis| window.places(axis, tap[axis], input[axis], self.output[axis]));
+        let mut at = start;
+        while at < start + count {
+            let (row, first) = (at / self.output[1], at % self.output[1]);
+            let end = self.output[1].min(first + start + count - at);
+            let line = &mut self.line[at - start..][..end - first];
+            at += end - first;
+            let inside = columns.start.clamp(first, end)..columns.end.clamp(first, end);
+            if !rows.contains(&row) || inside.is_empty() {
+                line.fill(N::Number::default());
+                continue;
+            }
+            let (before, after) = (inside.start - first, inside.end - first);
+            line[..before].fill(N::Number::default());
+            line[after..].fill(N::Number::default());
+            let source = window.index(0, row, tap[0]) * width;
+            let source = &plane[source + window.index(1, inside.start, tap[1])..];
+            let line = &mut line[before..after];
+            match window.stride[1] {
+                1 => line.copy_from_slice(&source[..line.len()]),
+                stride => {
+                    let source = source.iter().step_by(stride);
+                    line.iter_mut().zip(source).for_each(|(x, &y)| *x = y);
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -55,7 +349,23 @@ mod tests {
     use super::*;
     use crate::geometry::Window;
 
-    /// Against the definition: one output after the other.
+    /// All sums of a convolution by its definition: one output after the other.
+    fn defined(geometry: &ConvGeometry, weights: &[i64], x: &[i64]) -> Vec<i64> {
+        let [height, width] = geometry.output().expect("it is valid");
+        let (length, positions) = (geometry.row_len(), height * width);
+        let mut patch = vec![0; length];
+        let sum = |at: usize| {
+            let (o, position) = (at / positions, at % positions);
+            let group = o / (geometry.out_channels / geometry.groups);
+            let place = [position / width, position % width];
+            layout::patch(geometry, group, place, x, &mut patch);
+            let row = &weights[o * length..][..length];
+            std::iter::zip(row, &patch).map(|(w, x)| w * x).sum()
+        };
+        (0..geometry.out_channels * positions).map(sum).collect()
+    }
+
+    /// Against the definition, for all kinds of numbers.
     #[test]
     fn convolutions_are_what_they_are_defined_as() {
         let window = |kernel, stride, dilation, padding| Window {
@@ -89,6 +399,24 @@ mod tests {
             ),
             (300, 3, 1, [1, 1], Window::plain([1, 1])),
             (2, 2, 1, [300, 200], Window::plain([2, 2])),
+            // Several blocks of a window, the last one odd, and several of positions.
+            (
+                67,
+                9,
+                1,
+                [21, 17],
+                window([3, 3], [1, 1], [1, 1], [1, 1, 1, 1]),
+            ),
+            // Fewer positions than lanes.
+            (4, 7, 1, [3, 4], Window::plain([1, 1])),
+            // A kernel larger than the image.
+            (
+                2,
+                3,
+                1,
+                [3, 4],
+                window([5, 7], [1, 1], [1, 1], [2, 3, 2, 3]),
+            ),
         ];
         for (in_channels, out_channels, groups, input, window) in cases {
             let geometry = ConvGeometry {
@@ -98,40 +426,29 @@ mod tests {
                 window,
                 groups,
             };
-            let [height, width] = geometry.output().expect("it is valid");
-            let length = geometry.row_len();
             let number = |at: usize| (at * 40_503 % 257) as i64 - 128;
-            let weights: Vec<i64> = (0..out_channels * length).map(number).collect();
-            let x: Vec<i64> = (0..in_channels * input[0] * input[1])
-                .map(|at| number(at + 3))
-                .collect();
-            let found = convolve(
-                &geometry,
-                &weights,
-                &x,
-                |rows, patches, length, sums: &mut [i64]| {
-                    let pairs = rows.chunks(length).flat_map(|row| {
-                        patches.chunks(length).map(move |patch| {
-                            std::iter::zip(row, patch).map(|(w, x)| w * x).sum::<i64>()
-                        })
-                    });
-                    sums.iter_mut()
-                        .zip(pairs)
-                        .for_each(|(sum, product)| *sum = product);
-                },
-            );
-            let mut wanted: Vec<i64> = Vec::new();
-            let mut patch = vec![0; length];
-            for o in 0..out_channels {
-                for position in 0..height * width {
-                    let at = [position / width, position % width];
-                    let group = o / (out_channels / groups);
-                    layout::patch(&geometry, group, at, &x, &mut patch);
-                    let row = &weights[o * length..][..length];
-                    wanted.push(std::iter::zip(row, &patch).map(|(w, x)| w * x).sum());
-                }
-            }
+            let weights: Vec<i64> = (0..out_channels * geometry.row_len()).map(number).collect();
+            let x = (0..in_channels * input[0] * input[1]).map(|at| number(at + 3));
+            let x: Vec<i64> = x.collect();
+            let wanted = defined(&geometry, &weights, &x);
+            let convolved = convolve::<Shorts>(&geometry, &shorts(&weights), &shorts(&x));
+            let found: Vec<i64> = convolved.into_iter().map(i64::from).collect();
+            assert_eq!(found, wanted, "{geometry:?}");
+            let words = |numbers: &[i64]| numbers.iter().map(|&x| x as i32).collect::<Vec<_>>();
+            let convolved = convolve::<Words>(&geometry, &words(&weights), &words(&x));
+            let found: Vec<i64> = convolved.into_iter().map(i64::from).collect();
+            assert_eq!(found, wanted, "{geometry:?}");
+            let found = convolve::<Longs>(&geometry, &words(&weights), &words(&x));
+            assert_eq!(found, wanted, "{geometry:?}");
+            // Sums of these are exact in floats.
+            let floats = |numbers: &[i64]| numbers.iter().map(|&x| x as f32).collect::<Vec<_>>();
+            let convolved = convolve::<Floats>(&geometry, &floats(&weights), &floats(&x));
+            let found: Vec<i64> = convolved.into_iter().map(|x| x as i64).collect();
             assert_eq!(found, wanted, "{geometry:?}");
         }
+    }
+
+    fn shorts(numbers: &[i64]) -> Vec<i16> {
+        numbers.iter().map(|&x| x as i16).collect()
     }
 }

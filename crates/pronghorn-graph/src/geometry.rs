@@ -203,6 +203,19 @@ impl Window {
         (!read.is_empty()).then_some((read, window))
     }
 
+    /// Output positions along `axis` whose window has an input of `size` under kernel index `tap`, of
+    /// `output` positions: those that have it among their [`Window::taps`].
+    pub fn places(&self, axis: usize, tap: usize, size: usize, output: usize) -> Range<usize> {
+        let (offset, before) = (tap * self.dilation[axis], self.padding[axis]);
+        let least = |index: usize| {
+            (index + before)
+                .saturating_sub(offset)
+                .div_ceil(self.stride[axis])
+        };
+        let end = least(size).min(output);
+        least(0).min(end)..end
+    }
+
     /// Input elements in the window of output `element` of a pool over `(channels, height, width)`,
     /// for a size and an `output` of [`Window::pool_output`].
     pub fn pooled(
@@ -498,6 +511,11 @@ mod tests {
                     };
                     let wanted: Vec<usize> = (0..kernel).filter(inside).collect();
                     prop_assert_eq!(window.taps(0, at, size).collect::<Vec<_>>(), wanted);
+                }
+                for tap in 0..kernel {
+                    let has = |&at: &usize| window.taps(0, at, size).contains(&tap);
+                    let wanted: Vec<usize> = (0..output).filter(has).collect();
+                    prop_assert_eq!(window.places(0, tap, size, output).collect::<Vec<_>>(), wanted);
                 }
             }
         }

@@ -3,12 +3,11 @@
 //! Every secure run must give exactly these integers. Each operator is a loop over its definition
 //! in 64 bits, and every value is checked against its proven range. Only images run in parallel.
 
-use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::{
-    convolution::convolve,
+    convolution::{Longs, Shorts, Words, convolve},
     fixed::{
         ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
         ValueSpec, scalar,
@@ -16,7 +15,6 @@ use crate::{
     float,
     geometry::Window,
     layout::{self, Source},
-    simd,
 };
 
 /// Why the oracle has no answer.
@@ -293,7 +291,7 @@ impl<'a> Evaluator<'a> {
             } => {
                 let shape = &self.graph.nodes[node.inputs[0]].value.shape;
                 pool(window, shape, inputs[0], |position, values| {
-                    let sum: i64 = values.iter().sum();
+                    let sum: i64 = values.sum();
                     sum * i64::from(multipliers[position % multipliers.len()])
                 })
             }
@@ -323,87 +321,83 @@ impl<'a> Evaluator<'a> {
 fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
     let ValueSpec { low, high, .. } = node.value;
     let inside = |value: &i64| (i64::from(low)..=i64::from(high)).contains(value);
-    match value.iter().find(|value| !inside(value)) {
-        Some(&value) => Err(OracleError::Range {
-            node: node.name.clone(),
-            value,
-            low,
-            high,
-        }),
-        None => Ok(value.iter().map(|&value| value as i32).collect()),
+    // Without an early end, which compilers turn into vector code.
+    if value.iter().fold(true, |all, value| all & inside(value)) {
+        return Ok(value.iter().map(|&value| value as i32).collect());
     }
+    let outside = value.iter().find(|value| !inside(value));
+    Err(OracleError::Range {
+        node: node.name.clone(),
+        value: outside.copied().unwrap_or_default(),
+        low,
+        high,
+    })
 }
 
 /// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)`
 /// holds. `proven`: the input is in its range, and so the result in its own.
 fn linear(layer: &Linear, x: &[i32], proven: bool) -> Vec<i64> {
-    // They have 16 bits, which the graph's validation has checked.
-    let weights: Vec<i16> = layer.weights.iter().map(|&weight| weight as i16).collect();
     let narrow: Option<Vec<i16>> = x.iter().map(|&x| x.try_into().ok()).collect();
     match narrow.filter(|_| proven) {
         // Partial sums may wrap: the whole, with its bias, is in its proven range, of 32 bits.
         Some(x) => {
-            let level = SimdLevel::detect();
-            let products = |rows: &_, patches: &_, length, sums: &mut _| {
-                simd::integer_products(level, rows, patches, length, sums);
-            };
-            let sums: Vec<i32> = convolve(&layer.geometry, &weights, &x, products);
+            // They have 16 bits, which the graph's validation has checked.
+            let weights: Vec<i16> = layer.weights.iter().map(|&weight| weight as i16).collect();
+            let sums = convolve::<Shorts>(&layer.geometry, &weights, &x);
+            with_bias(layer, &sums, |sum, bias| sum.wrapping_add(bias).into())
+        }
+        None if proven => {
+            let sums = convolve::<Words>(&layer.geometry, &layer.weights, x);
             with_bias(layer, &sums, |sum, bias| sum.wrapping_add(bias).into())
         }
         None => {
-            let sums: Vec<i64> = convolve(&layer.geometry, &weights, x, wide_products);
+            let sums = convolve::<Longs>(&layer.geometry, &layer.weights, x);
             with_bias(layer, &sums, |sum, bias| sum + i64::from(bias))
         }
     }
 }
 
-/// `sums[row][patch] = rows[row] . patches[patch]`, of `length` integers each.
-fn wide_products(rows: &[i16], patches: &[i32], length: usize, sums: &mut [i64]) {
-    let pairs = rows
-        .chunks_exact(length)
-        .flat_map(|row| patches.chunks_exact(length).map(move |patch| (row, patch)));
-    for (sum, (row, patch)) in sums.iter_mut().zip(pairs) {
-        let products = row.iter().zip(patch);
-        *sum = products.map(|(&w, &x)| i64::from(w) * i64::from(x)).sum();
-    }
-}
-
 /// Sums and the bias of their channel.
 fn with_bias<S: Copy>(layer: &Linear, sums: &[S], add: impl Fn(S, i32) -> i64) -> Vec<i64> {
-    let planes = sums.chunks(sums.len() / layer.bias.len()).zip(&layer.bias);
-    planes
-        .flat_map(|(plane, &bias)| plane.iter().map(move |&sum| (sum, bias)))
-        .map(|(sum, bias)| add(sum, bias))
-        .collect()
+    by_channel(sums, &layer.bias, |sum, &bias| add(sum, bias))
+}
+
+/// A function of each value, and of what goes with its channel.
+fn by_channel<T: Copy, C>(x: &[T], channels: &[C], value: impl Fn(T, &C) -> i64) -> Vec<i64> {
+    let mut out = Vec::with_capacity(x.len());
+    for (plane, channel) in x.chunks(x.len() / channels.len()).zip(channels) {
+        out.extend(plane.iter().map(|&x| value(x, channel)));
+    }
+    out
 }
 
 fn activation(op: &ActivationOp, shape: &[usize], x: &[i32]) -> Vec<i64> {
-    let each = |f: &dyn Fn(i32) -> i32| x.iter().map(|&x| f(x).into()).collect();
     match *op {
-        ActivationOp::Relu => each(&scalar::relu),
-        ActivationOp::Clip { low, high } => each(&|x| scalar::clip(x, low, high)),
-        ActivationOp::LeakyRelu { slope, shift } => each(&|x| scalar::leaky_relu(x, slope, shift)),
-        ActivationOp::Square => each(&scalar::square),
+        ActivationOp::Relu => each(x, scalar::relu),
+        ActivationOp::Clip { low, high } => each(x, |x| scalar::clip(x, low, high)),
+        ActivationOp::LeakyRelu { slope, shift } => {
+            each(x, |x| scalar::leaky_relu(x, slope, shift))
+        }
+        ActivationOp::Square => each(x, scalar::square),
         ActivationOp::Requantise { shift, low, high } => {
-            each(&|x| scalar::requantise(x, shift, low, high))
+            each(x, |x| scalar::requantise(x, shift, low, high))
         }
         ActivationOp::RequantiseChannels {
             ref shifts,
             low,
             high,
-        } => {
-            let channels = x.chunks(x.len() / shifts.len()).zip(shifts);
-            let channel = |(x, &shift): (&[i32], &u32)| {
-                let requantised = |&x: &i32| scalar::requantise(x, shift, low, high).into();
-                x.iter().map(requantised).collect::<Vec<i64>>()
-            };
-            channels.flat_map(channel).collect()
-        }
-        ActivationOp::Table(ref table) => each(&|x| table.at(x)),
+        } => by_channel(x, shifts, |x, &shift| {
+            scalar::requantise(x, shift, low, high).into()
+        }),
+        ActivationOp::Table(ref table) => each(x, |x| table.at(x)),
         ActivationOp::MaxPool { ref window } => pool(window, shape, x, |_, values| {
-            values.iter().copied().max().unwrap_or(i64::MIN)
+            values.max().unwrap_or(i64::MIN)
         }),
     }
+}
+
+fn each(x: &[i32], value: impl Fn(i32) -> i32) -> Vec<i64> {
+    x.iter().map(|&x| value(x).into()).collect()
 }
 
 /// `reduce(position, values in the window)` for each channel and position.
@@ -411,7 +405,7 @@ fn pool(
     window: &Window,
     shape: &[usize],
     x: &[i32],
-    reduce: impl Fn(usize, &[i64]) -> i64,
+    reduce: impl Fn(usize, &mut dyn Iterator<Item = i64>) -> i64,
 ) -> Vec<i64> {
     let size = [shape[1], shape[2]];
     let Ok([height, width]) = window.output(size) else {
@@ -422,8 +416,10 @@ fn pool(
         for position in 0..height * width {
             let at = [position / width, position % width];
             let inside = window.positions(size, at);
-            let values: Vec<i64> = inside.map(|index| plane[index].into()).collect();
-            out.push(reduce(position, &values));
+            out.push(reduce(
+                position,
+                &mut inside.map(|index| plane[index].into()),
+            ));
         }
     }
     out

@@ -63,8 +63,8 @@ vectorised! {
     /// of the negative ones, the sum of squares, and the sum of squares of what rounding does to the
     /// weights.
     ///
-    /// A search for precisions reads all weights many times. In running sums of floats, which are
-    /// exact, the compiler keeps weights in vectors.
+    /// A search for precisions reads all weights many times. Numbers are kept in floats of 32 bits,
+    /// in which all but the squares are exact, and the compiler keeps them in vectors.
     pub fn row_sums(weights: &[f32], fraction: i32, digit: Digit) -> [f64; 4] {
         match digit {
             Digit::Whole => sums_of(weights, fraction, |integer| integer),
@@ -82,53 +82,72 @@ vectorised! {
 
 /// All above the lowest digits of so many bits.
 #[inline(always)]
-fn above(integer: f64, below: u32, bits: u32) -> f64 {
+fn above(integer: f32, below: u32, bits: u32) -> f32 {
     (0..below).fold(integer, |integer, _| digits(integer, bits)[0])
 }
 
+/// Weights that are summed in floats before sums go to doubles: sums of 16 bits stay exact.
+const SUMMED: usize = 256 * LANES;
+
+/// Running sums.
+const LANES: usize = 8;
+
 #[inline(always)]
-fn sums_of(weights: &[f32], fraction: i32, part: impl Fn(f64) -> f64) -> [f64; 4] {
-    const LANES: usize = 8;
-    let (scale, step) = (f64::from(fraction).exp2(), f64::from(-fraction).exp2());
-    let mut sums = [[0f64; LANES]; 4];
-    let (chunks, rest) = weights.as_chunks::<LANES>();
-    let mut last = [0.0; LANES];
-    last[..rest.len()].copy_from_slice(rest);
-    for weights in chunks.iter().chain([&last]) {
-        let [up, down, squares, rounding] = &mut sums;
-        for (lane, &weight) in weights.iter().enumerate() {
-            let weight = f64::from(weight);
-            let integer = nearest(weight * scale);
-            let (error, part) = (integer * step - weight, part(integer));
-            up[lane] += if part > 0.0 { part } else { 0.0 };
-            down[lane] += if part < 0.0 { -part } else { 0.0 };
-            squares[lane] += part * part;
-            rounding[lane] += error * error;
+fn sums_of(weights: &[f32], fraction: i32, part: impl Fn(f32) -> f32) -> [f64; 4] {
+    let scale = f64::from(fraction).exp2() as f32;
+    let mut all = [0f64; 4];
+    for weights in weights.chunks(SUMMED) {
+        let mut sums = [[0f32; LANES]; 4];
+        let (chunks, rest) = weights.as_chunks::<LANES>();
+        let mut last = [0.0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        for weights in chunks.iter().chain([&last]) {
+            let [up, down, squares, rounding] = &mut sums;
+            for (lane, &weight) in weights.iter().enumerate() {
+                let scaled = weight * scale;
+                let integer = nearest(scaled);
+                let (error, part) = (integer - scaled, part(integer));
+                up[lane] += if part > 0.0 { part } else { 0.0 };
+                down[lane] += if part < 0.0 { -part } else { 0.0 };
+                squares[lane] += part * part;
+                rounding[lane] += error * error;
+            }
+        }
+        for (all, lanes) in all.iter_mut().zip(&sums) {
+            *all += lanes.iter().map(|&sum| f64::from(sum)).sum::<f64>();
         }
     }
-    sums.map(|lanes| lanes.iter().sum())
+    all[3] *= f64::from(-2 * fraction).exp2();
+    all
 }
 
-/// Numbers below `2^51` lose their fraction when this is added: `1.5 * 2^52`.
-const NO_FRACTION: f64 = 6_755_399_441_055_744.0;
+/// Numbers below `2^22` lose their fraction when this is added: `1.5 * 2^23`.
+const NO_FRACTION: f32 = 12_582_912.0;
 
-/// The largest integer that is no larger, for `|x| < 2^50`.
+/// The largest integer that is no larger, for `|x| < 2^22`.
 #[inline(always)]
-fn floor(x: f64) -> f64 {
+fn floor(x: f32) -> f32 {
     let near = (x + NO_FRACTION) - NO_FRACTION;
     if near > x { near - 1.0 } else { near }
 }
 
-/// `scale::round` of a number that an `f32` of a layer gives.
+/// `scale::round` of a scaled weight, for `|x| < 2^22`.
 #[inline(always)]
-pub fn nearest(x: f64) -> f64 {
-    floor(x.abs() + 0.5).copysign(x)
+pub fn nearest(x: f32) -> f32 {
+    let near = (x + NO_FRACTION) - NO_FRACTION;
+    // Of two that are as near, the one away from zero.
+    let half = 0.5f32.copysign(x);
+    if x - near == half {
+        near + (half + half)
+    } else {
+        near
+    }
 }
 
 /// [`Digit::High`] and [`Digit::Low`] of an integer.
 #[inline(always)]
-pub fn digits(integer: f64, bits: u32) -> [f64; 2] {
-    let unit = f64::from(bits).exp2();
+pub fn digits(integer: f32, bits: u32) -> [f32; 2] {
+    let unit = f32::exp2(bits as f32);
     let high = floor((integer + 0.5 * unit) / unit);
     [high, integer - high * unit]
 }

@@ -73,9 +73,12 @@ pub fn step(plan: &CheckedPlan, index: usize, batch: usize) -> StepCost {
 
 /// The sum over all steps. Memory is the largest.
 pub fn total(plan: &CheckedPlan, batch: usize) -> StepCost {
-    (0..plan.steps.len())
-        .map(|index| step(plan, index, batch))
-        .fold(StepCost::default(), StepCost::plus)
+    let memory = step_memories(plan, batch).into_iter();
+    let steps = memory.enumerate().map(|(index, memory)| StepCost {
+        memory,
+        ..plan.cost(index, batch).at_once
+    });
+    steps.fold(StepCost::default(), StepCost::plus)
 }
 
 /// The cost of `images` images, nothing prepared: full batches, and one with the rest. Memory is
@@ -117,8 +120,9 @@ pub fn prepared(plan: &CheckedPlan, batch: usize) -> StepCost {
 
 /// The online part of a batch that was prepared.
 pub fn online(plan: &CheckedPlan, batch: usize) -> StepCost {
-    let steps = (0..plan.steps.len()).map(|index| StepCost {
-        memory: step_memory(plan, index, batch),
+    let memory = step_memories(plan, batch).into_iter();
+    let steps = memory.enumerate().map(|(index, memory)| StepCost {
+        memory,
         ..plan.cost(index, batch).online
     });
     steps.fold(StepCost::default(), StepCost::plus)
@@ -130,6 +134,15 @@ fn step_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
     match bands::bands(plan, batch) {
         Some(bands) => bands::memory(plan, batch, &bands).1[index],
         None => whole_memory(plan, index, batch),
+    }
+}
+
+/// That of all steps.
+fn step_memories(plan: &CheckedPlan, batch: usize) -> Vec<Memory> {
+    let whole = |index| whole_memory(plan, index, batch);
+    match bands::bands(plan, batch) {
+        Some(bands) => bands::memory(plan, batch, &bands).1,
+        None => (0..plan.steps.len()).map(whole).collect(),
     }
 }
 

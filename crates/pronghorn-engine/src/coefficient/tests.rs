@@ -236,6 +236,7 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         max_batch: 16,
         band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
+        sampled: None,
     }
 }
 

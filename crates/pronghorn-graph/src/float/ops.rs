@@ -1,13 +1,11 @@
 //! The operators on one image in floating point.
 
-use pronghorn_ring::SimdLevel;
-
 use crate::{
-    convolution::convolve,
+    convolution::{Floats, convolve},
     fixed::Finish,
     geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
-    layout, shape, simd,
+    layout, shape,
 };
 
 /// The value `node` makes of the `values` before it.
@@ -16,7 +14,6 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
     let shape_of = |i: usize| graph.nodes[node.inputs[i]].shape.as_slice();
     let data = |name: &Option<String>| name.as_ref().map(|name| graph.data(name));
     let x = input(0);
-    let each = |f: &dyn Fn(f32) -> f32| x.iter().map(|&x| f(x)).collect();
     match &node.op {
         Op::Input => unreachable!("the input is not computed"),
         Op::Conv {
@@ -39,17 +36,17 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
         Op::Affine { mul, add } => {
             affine(data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]), x)
         }
-        Op::Relu => each(&|x| x.max(0.0)),
+        Op::Relu => each(x, |x| x.max(0.0)),
         Op::Clip { min, max } => {
             let (min, max) = (
                 min.unwrap_or(f32::NEG_INFINITY),
                 max.unwrap_or(f32::INFINITY),
             );
-            each(&|x| x.max(min).min(max))
+            each(x, |x| x.max(min).min(max))
         }
-        Op::LeakyRelu { alpha } => each(&|x| if x >= 0.0 { x } else { alpha * x }),
-        Op::Function { function } => each(&|x| function.at(x.into()) as f32),
-        Op::Square => each(&|x| x * x),
+        Op::LeakyRelu { alpha } => each(x, |x| if x >= 0.0 { x } else { alpha * x }),
+        Op::Function { function } => each(x, |x| function.at(x.into()) as f32),
+        Op::Square => each(x, |x| x * x),
         Op::Multiply => {
             let [left, right] = [0, 1].map(|i| layout::broadcast(shape_of(i), &node.shape));
             let pairs = left.into_iter().zip(right);
@@ -127,11 +124,18 @@ fn image(shape: &[usize]) -> (usize, [usize; 2]) {
 /// `mul x + add`, whose constants are one value, one a channel or one an element: each stands for a
 /// run of elements.
 fn affine(mul: &[f32], add: &[f32], x: &[f32]) -> Vec<f32> {
-    let at = |constants: &[f32], i: usize| constants[i / (x.len() / constants.len())];
-    x.iter()
-        .enumerate()
-        .map(|(i, &x)| x * at(mul, i) + at(add, i))
-        .collect()
+    let runs = mul.len().max(add.len());
+    let at = |constants: &[f32], run: usize| constants[run * constants.len() / runs];
+    let mut out = Vec::with_capacity(x.len());
+    for (run, x) in x.chunks(x.len() / runs).enumerate() {
+        let (mul, add) = (at(mul, run), at(add, run));
+        out.extend(x.iter().map(|x| x * mul + add));
+    }
+    out
+}
+
+fn each(x: &[f32], value: impl Fn(f32) -> f32) -> Vec<f32> {
+    x.iter().map(|&x| value(x)).collect()
 }
 
 /// `W x + b`.
@@ -146,10 +150,7 @@ fn dense(weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
 
 /// A grouped convolution.
 fn conv(geometry: &ConvGeometry, weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
-    let level = SimdLevel::detect();
-    let mut out = convolve(geometry, weights, x, |rows, patches, length, sums| {
-        simd::float_products(level, rows, patches, length, sums);
-    });
+    let mut out = convolve::<Floats>(geometry, weights, x);
     if let Some(bias) = bias {
         let plane = out.len() / bias.len();
         let planes = out.chunks_exact_mut(plane).zip(bias);

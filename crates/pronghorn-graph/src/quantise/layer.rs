@@ -427,13 +427,14 @@ mod tests {
                     let sum = |of: fn(f64) -> f64| parts.iter().map(|&part| of(part)).sum::<f64>();
                     assert_eq!(row.up, sum(|part| part.max(0.0)));
                     assert_eq!(row.down, sum(|part| (-part).max(0.0)));
-                    assert_eq!(row.squares, sum(|part| part * part));
+                    let near = |found: f64, wanted: f64| (found - wanted).abs() <= 1e-6 * wanted;
+                    assert!(near(row.squares, sum(|part| part * part)));
                     let step = f64::from(-fraction).exp2();
                     let error = |weight: &f32| {
                         (f64::from(rounded(weight)) * step - f64::from(*weight)).powi(2)
                     };
                     let rounding: f64 = weights.iter().map(error).sum();
-                    assert!((row.rounding - rounding).abs() <= 1e-12 * rounding);
+                    assert!(near(row.rounding, rounding));
                 }
             }
         }

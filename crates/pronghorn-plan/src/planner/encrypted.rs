@@ -225,6 +225,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         max_batch,
         band_bytes: BAND_BYTES,
         key_checks: 1,
+        sampled: None,
     }
 }
 

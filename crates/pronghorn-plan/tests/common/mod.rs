@@ -155,6 +155,7 @@ pub fn plan_of(trust: TrustLevel, steps: Vec<Step>) -> Plan {
         max_batch: 1,
         band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
+        sampled: None,
     }
 }
 

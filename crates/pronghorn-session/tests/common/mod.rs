@@ -285,6 +285,7 @@ pub fn mock_plan() -> CheckedPlan {
         output: 0,
         finish: vec![],
         max_batch: 1000,
+        sampled: None,
     };
     CheckedPlan::new(plan).expect("it is valid")
 }

@@ -1,0 +1,388 @@
+//! Products of rows of weights with columns: the windows of some positions side by side, a lane
+//! each, compiled at every SIMD level.
+//!
+//! Sums are taken in the order of the weights, in blocks whose sums are added. The order is part of
+//! the result: plans are the same on all machines.
+#![allow(unsafe_code)] // vectors of integers, and calls of #[target_feature] functions after run-time detection
+
+use pronghorn_ring::{SimdLevel, vectorised};
+
+/// Positions whose sums are taken together.
+pub const LANES: usize = 16;
+
+/// Rows, likewise: their sums stay in the 16 registers of AVX2.
+const ROWS: usize = 6;
+
+/// Rows of weights, of which a block meets the columns.
+pub struct Rows<'a, W> {
+    /// Row after row.
+    pub weights: &'a [W],
+    /// Weights of a row.
+    pub length: usize,
+    /// The first weight of the block in each row; it has as many as there are columns.
+    pub from: usize,
+}
+
+/// Where sums are added: `sums[row * stride + lane]`, for the lanes below `lanes`.
+pub struct Sums<'a, S> {
+    /// From the first row and lane on.
+    pub sums: &'a mut [S],
+    /// Between two rows.
+    pub stride: usize,
+    /// At most [`LANES`].
+    pub lanes: usize,
+}
+
+vectorised! {
+    /// Adds products of floats.
+    pub fn float_columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
+        tiles(&Floats, rows, columns, sums);
+    }
+}
+
+vectorised! {
+    /// Adds products of integers modulo 2^32.
+    pub fn word_columns(rows: Rows<'_, i32>, columns: &[[i32; LANES]], sums: Sums<'_, i32>) {
+        tiles(&Words, rows, columns, sums);
+    }
+}
+
+vectorised! {
+    /// Adds products of integers in 64 bits.
+    pub fn long_columns(rows: Rows<'_, i32>, columns: &[[i32; LANES]], sums: Sums<'_, i64>) {
+        tiles(&Longs, rows, columns, sums);
+    }
+}
+
+/// Adds products of pairs of short integers modulo 2^32, at a level or the best below it that the
+/// CPU has.
+pub fn pair_columns(
+    level: SimdLevel,
+    rows: Rows<'_, [i16; 2]>,
+    columns: &[[[i16; 2]; LANES]],
+    sums: Sums<'_, i32>,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if level.or_best() >= SimdLevel::Avx2 {
+        // SAFETY: `or_best` returns only levels this CPU has, and all from AVX2 on have AVX2.
+        return unsafe { x86::pair_columns(rows, columns, sums) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = level;
+    tiles(&Pairs, rows, columns, sums);
+}
+
+/// Sums of products of weights and lanes.
+trait Products {
+    type Weight;
+    type Lane;
+    type Sum: Copy + Default;
+
+    /// The sums of `R` rows and all lanes.
+    fn of<const R: usize>(
+        &self,
+        rows: [&[Self::Weight]; R],
+        columns: &[[Self::Lane; LANES]],
+    ) -> [[Self::Sum; LANES]; R];
+
+    /// The sum of two sums.
+    fn plus(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+}
+
+/// Defines [`Products`] in plain loops, which the compiler keeps in vectors.
+macro_rules! plain {
+    ($name:ident, $weight:ty, $sum:ty, $product:expr, $plus:expr) => {
+        struct $name;
+
+        impl Products for $name {
+            type Weight = $weight;
+            type Lane = $weight;
+            type Sum = $sum;
+
+            #[inline(always)]
+            fn of<const R: usize>(
+                &self,
+                rows: [&[$weight]; R],
+                columns: &[[$weight; LANES]],
+            ) -> [[$sum; LANES]; R] {
+                let rows = rows.map(|row| &row[..columns.len()]);
+                let mut sums = [[<$sum>::default(); LANES]; R];
+                for (k, column) in columns.iter().enumerate() {
+                    for (sums, row) in sums.iter_mut().zip(&rows) {
+                        let weight = row[k];
+                        for (sum, &x) in sums.iter_mut().zip(column) {
+                            *sum = $plus(*sum, $product(weight, x));
+                        }
+                    }
+                }
+                sums
+            }
+
+            #[inline(always)]
+            fn plus(a: $sum, b: $sum) -> $sum {
+                $plus(a, b)
+            }
+        }
+    };
+}
+
+plain!(
+    Floats,
+    f32,
+    f32,
+    |w: f32, x: f32| w * x,
+    |a: f32, b: f32| a + b
+);
+plain!(Words, i32, i32, i32::wrapping_mul, i32::wrapping_add);
+plain!(
+    Longs,
+    i32,
+    i64,
+    |w: i32, x: i32| i64::from(w) * i64::from(x),
+    i64::wrapping_add
+);
+plain!(
+    Pairs,
+    [i16; 2],
+    i32,
+    |[a, b]: [i16; 2], [x, y]: [i16; 2]| {
+        (i32::from(a) * i32::from(x)).wrapping_add(i32::from(b) * i32::from(y))
+    },
+    i32::wrapping_add
+);
+
+/// All rows, tile by tile.
+#[inline(always)]
+fn tiles<P: Products>(
+    products: &P,
+    rows: Rows<'_, P::Weight>,
+    columns: &[[P::Lane; LANES]],
+    mut sums: Sums<'_, P::Sum>,
+) {
+    let count = rows.weights.len() / rows.length;
+    let mut row = 0;
+    while row + ROWS <= count {
+        tile::<P, ROWS>(products, &rows, row, columns, &mut sums);
+        row += ROWS;
+    }
+    while row + 2 <= count {
+        tile::<P, 2>(products, &rows, row, columns, &mut sums);
+        row += 2;
+    }
+    if row < count {
+        tile::<P, 1>(products, &rows, row, columns, &mut sums);
+    }
+}
+
+/// `R` rows from `first` on.
+#[inline(always)]
+fn tile<P: Products, const R: usize>(
+    products: &P,
+    rows: &Rows<'_, P::Weight>,
+    first: usize,
+    columns: &[[P::Lane; LANES]],
+    out: &mut Sums<'_, P::Sum>,
+) {
+    let row = |at: usize| &rows.weights[(first + at) * rows.length + rows.from..];
+    let sums = products.of::<R>(std::array::from_fn(row), columns);
+    for (at, sums) in sums.iter().enumerate() {
+        let out = &mut out.sums[(first + at) * out.stride..][..out.lanes];
+        for (out, &sum) in out.iter_mut().zip(sums) {
+            *out = P::plus(*out, sum);
+        }
+    }
+}
+
+/// Pairs in vectors: the compiler does not find the instruction that multiplies and adds them.
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_set1_epi32,
+        _mm256_setzero_si256, _mm256_storeu_si256,
+    };
+
+    use super::{LANES, Products, Rows, Sums, tiles};
+
+    /// Lanes of a vector.
+    const WIDTH: usize = 8;
+
+    /// Made only behind a check that the CPU has AVX2.
+    struct Avx2;
+
+    #[target_feature(enable = "avx2")]
+    pub fn pair_columns(
+        rows: Rows<'_, [i16; 2]>,
+        columns: &[[[i16; 2]; LANES]],
+        sums: Sums<'_, i32>,
+    ) {
+        tiles(&Avx2, rows, columns, sums);
+    }
+
+    impl Products for Avx2 {
+        type Weight = [i16; 2];
+        type Lane = [i16; 2];
+        type Sum = i32;
+
+        #[inline(always)]
+        fn of<const R: usize>(
+            &self,
+            rows: [&[[i16; 2]]; R],
+            columns: &[[[i16; 2]; LANES]],
+        ) -> [[i32; LANES]; R] {
+            let rows = rows.map(|row| &row[..columns.len()]);
+            // SAFETY: the CPU has AVX2. Loads and stores stay in arrays of as many numbers.
+            unsafe {
+                let mut sums = [[_mm256_setzero_si256(); LANES / WIDTH]; R];
+                for (k, column) in columns.iter().enumerate() {
+                    // No closures: these are compiled without AVX2.
+                    let mut vectors = [_mm256_setzero_si256(); LANES / WIDTH];
+                    for (at, vector) in vectors.iter_mut().enumerate() {
+                        *vector = _mm256_loadu_si256(column.as_ptr().add(at * WIDTH).cast());
+                    }
+                    for (sums, row) in sums.iter_mut().zip(&rows) {
+                        let [low, high] = row[k];
+                        let pair = (i32::from(high) << 16) | i32::from(low as u16);
+                        let weight = _mm256_set1_epi32(pair);
+                        for (sum, &x) in sums.iter_mut().zip(&vectors) {
+                            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(weight, x));
+                        }
+                    }
+                }
+                let mut lanes = [[0; LANES]; R];
+                for (lanes, vectors) in lanes.iter_mut().zip(&sums) {
+                    for (at, &vector) in vectors.iter().enumerate() {
+                        _mm256_storeu_si256(lanes.as_mut_ptr().add(at * WIDTH).cast(), vector);
+                    }
+                }
+                lanes
+            }
+        }
+
+        #[inline(always)]
+        fn plus(a: i32, b: i32) -> i32 {
+            a.wrapping_add(b)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: usize = 7;
+
+    /// What one kind of numbers must give: sums in the order of the weights, added to what is there.
+    fn wanted<W: Copy, S: Copy>(
+        rows: &[W],
+        columns: &[[W; LANES]],
+        (stride, lanes): (usize, usize),
+        (mut out, zero): (Vec<S>, S),
+        (product, plus): (impl Fn(W, W) -> S, impl Fn(S, S) -> S),
+    ) -> Vec<S> {
+        for (row, weights) in rows.chunks(LENGTH).enumerate() {
+            for lane in 0..lanes {
+                let weights = &weights[1..][..columns.len()];
+                let products = weights
+                    .iter()
+                    .zip(columns)
+                    .map(|(&w, column)| product(w, column[lane]));
+                let out = &mut out[row * stride + lane];
+                *out = plus(*out, products.fold(zero, &plus));
+            }
+        }
+        out
+    }
+
+    fn integer(at: usize) -> i32 {
+        (at * 2_654_435_761 % 65_521) as i32 - 32_760
+    }
+
+    /// Every level gives the sums of the definition, floats to the last bit, and writes no other.
+    #[test]
+    fn levels_agree() {
+        for (rows, depth, lanes) in [(1, 6, 16), (5, 3, 7), (15, 6, 16), (6, 1, 1)] {
+            let stride = 19;
+            let count = rows * stride;
+            let words: Vec<i32> = (0..rows * LENGTH).map(integer).collect();
+            let columns: Vec<[i32; LANES]> = (0..depth)
+                .map(|k| std::array::from_fn(|lane| integer(k * LANES + lane + 7)))
+                .collect();
+            let (before, longs) = (vec![integer(5); count], vec![i64::from(integer(5)); count]);
+            let shape = (stride, lanes);
+            let float = |x: i32| x as f32 / 1234.5;
+            let [floats, float_before] =
+                [&words, &before].map(|all| all.iter().map(|&x| float(x)).collect::<Vec<f32>>());
+            let float_columns: Vec<_> = columns.iter().map(|column| column.map(float)).collect();
+            let pair = |x: i32| [x as i16, (x >> 3) as i16];
+            let pairs: Vec<_> = words.iter().map(|&x| pair(x)).collect();
+            let pair_lanes: Vec<_> = columns.iter().map(|column| column.map(pair)).collect();
+
+            let word_wanted = wanted(
+                &words,
+                &columns,
+                shape,
+                (before.clone(), 0),
+                (i32::wrapping_mul, i32::wrapping_add),
+            );
+            let long_wanted = wanted(
+                &words,
+                &columns,
+                shape,
+                (longs.clone(), 0),
+                (|w: i32, x: i32| i64::from(w) * i64::from(x), |a, b| a + b),
+            );
+            let float_wanted = wanted(
+                &floats,
+                &float_columns,
+                shape,
+                (float_before.clone(), 0.0),
+                (|w: f32, x: f32| w * x, |a, b| a + b),
+            );
+            let product = |[a, b]: [i16; 2], [x, y]: [i16; 2]| {
+                (i32::from(a) * i32::from(x)).wrapping_add(i32::from(b) * i32::from(y))
+            };
+            let pair_wanted = wanted(
+                &pairs,
+                &pair_lanes,
+                shape,
+                (before.clone(), 0),
+                (product, i32::wrapping_add),
+            );
+            for level in SimdLevel::available() {
+                let mut found = before.clone();
+                word_columns(level, of(&words), &columns, to(&mut found, shape));
+                assert_eq!(found, word_wanted, "{level:?} {rows} {depth} {lanes}");
+                let mut found = longs.clone();
+                long_columns(level, of(&words), &columns, to(&mut found, shape));
+                assert_eq!(found, long_wanted, "{level:?} {rows} {depth} {lanes}");
+                let mut found = before.clone();
+                pair_columns(level, of(&pairs), &pair_lanes, to(&mut found, shape));
+                assert_eq!(found, pair_wanted, "{level:?} {rows} {depth} {lanes}");
+                let mut found = float_before.clone();
+                super::float_columns(level, of(&floats), &float_columns, to(&mut found, shape));
+                let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+                assert_eq!(
+                    bits(&found),
+                    bits(&float_wanted),
+                    "{level:?} {rows} {depth}"
+                );
+            }
+        }
+    }
+
+    fn of<W>(weights: &[W]) -> Rows<'_, W> {
+        Rows {
+            weights,
+            length: LENGTH,
+            from: 1,
+        }
+    }
+
+    fn to<S>(sums: &mut [S], (stride, lanes): (usize, usize)) -> Sums<'_, S> {
+        Sums {
+            sums,
+            stride,
+            lanes,
+        }
+    }
+}
