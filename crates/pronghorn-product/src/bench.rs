@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pronghorn_ring::SimdLevel;
 
-use crate::kernel::{Kernel, Offsets, SUMS, Steps, Sums};
+use crate::kernel::{Columns, Kernel, Offsets, SUMS, Steps, Sums};
 use crate::simd::Backend;
 
 /// Steps of one kernel call.
@@ -57,6 +57,7 @@ fn measure<K: Kernel<N>, const N: usize>(
     let weights: Vec<u32> = (0..STEPS * rows).map(|i| i as u32 & 0x000f_000f).collect();
     let mut offsets = Offsets::default();
     (0..STEPS).for_each(|step| offsets.push((step * LIMBS * N) as u32));
+    let bias = vec![0; rows * LIMBS];
     let mut sums = Sums([0; SUMS]);
     let round = || {
         for _ in 0..CALLS {
@@ -68,6 +69,11 @@ fn measure<K: Kernel<N>, const N: usize>(
                 &weights,
                 rows,
                 0..rows,
+                &bias,
+                Columns {
+                    blocks: 1,
+                    apart: 0,
+                },
             );
             kernel.run(steps, &mut sums);
             black_box(&mut sums);

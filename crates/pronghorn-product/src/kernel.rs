@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-/// Vector registers' worth of sums that any kernel keeps, times lanes.
-pub(crate) const SUMS: usize = 24 * 16;
+/// Words of sums of one kernel call, at most: 24 registers of 16 lanes for each block of columns,
+/// of which a tile has 8.
+pub(crate) const SUMS: usize = 24 * 16 * 8;
 
-/// The 32-bit sums of one kernel call: `[output][vector][lane]`.
+/// The 32-bit sums of one kernel call: `[block of columns][output][vector][lane]`.
 #[repr(align(64))]
 pub(crate) struct Sums(pub(crate) [i32; SUMS]);
 
@@ -38,7 +39,8 @@ impl Offsets {
 
 /// The operands of one kernel call, with `N` lanes in a vector: for each step one set of
 /// `vectors` vectors at an offset of `data`, and
-/// `rows` pairs of weights of the `stride` that `weights` has for each step.
+/// `rows` pairs of weights of the `stride` that `weights` has for each step. Sums begin at `bias`,
+/// one for each row and vector.
 #[derive(Clone, Copy)]
 pub(crate) struct Steps<'a, const N: usize> {
     offsets: &'a [u32],
@@ -48,6 +50,16 @@ pub(crate) struct Steps<'a, const N: usize> {
     rows: usize,
     stride: usize,
     vectors: usize,
+    bias: &'a [i32],
+    columns: Columns,
+}
+
+/// Blocks of columns that one kernel call works on.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns {
+    pub(crate) blocks: usize,
+    /// Words of packed data from one block to the next.
+    pub(crate) apart: usize,
 }
 
 impl<'a, const N: usize> Steps<'a, N> {
@@ -55,8 +67,8 @@ impl<'a, const N: usize> Steps<'a, N> {
     ///
     /// # Panics
     ///
-    /// If an offset, taking `vectors` vectors, reaches beyond `data`, or the
-    /// weights are too few.
+    /// If an offset, taking `vectors` vectors, reaches beyond `data`, the weights or biases are
+    /// too few, or the sums too many.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -67,13 +79,19 @@ impl<'a, const N: usize> Steps<'a, N> {
         weights: &'a [u32],
         stride: usize,
         outputs: Range<usize>,
+        bias: &'a [i32],
+        columns: Columns,
     ) -> Self {
-        let reach = offsets.largest as usize + vectors * N;
+        let last = columns.blocks.saturating_sub(1) * columns.apart;
+        let reach = last + offsets.largest as usize + vectors * N;
         assert!(range.is_empty() || reach <= data.len(), "packed data");
         assert!(
             outputs.end <= stride && weights.len() >= range.len() * stride,
             "weights"
         );
+        assert!(bias.len() >= outputs.len() * vectors, "biases");
+        let sums = outputs.len() * vectors * N * columns.blocks;
+        assert!(sums <= SUMS, "sums");
         Self {
             offsets: &offsets.offsets[range],
             data,
@@ -82,6 +100,8 @@ impl<'a, const N: usize> Steps<'a, N> {
             rows: outputs.len(),
             stride,
             vectors,
+            bias,
+            columns,
         }
     }
 
@@ -92,12 +112,27 @@ impl<'a, const N: usize> Steps<'a, N> {
     }
 
     /// Offset, data, first weights and their stride. By the checks of [`Steps::new`], all
-    /// `vectors * N` words of data at each offset and `rows` weights at each multiple of the
+    /// `vectors * N` words of data at each offset of each block of columns and `rows` weights at each multiple of the
     /// stride, counted from the first weights, exist.
     #[inline(always)]
     pub(crate) fn operands(&self) -> (&'a [u32], &'a [u32], &'a [u32], usize) {
         let weights = self.weights.get(self.first..).unwrap_or_default();
         (self.offsets, self.data, weights, self.stride)
+    }
+
+    /// The beginnings of the sums, `[row][vector]`.
+    #[inline(always)]
+    pub(crate) fn bias<const ROWS: usize, const VECTORS: usize>(
+        &self,
+    ) -> &'a [[i32; VECTORS]; ROWS] {
+        let rows = self.bias.as_chunks::<VECTORS>().0;
+        rows.first_chunk().expect("a bias for each sum")
+    }
+
+    /// The blocks of columns. There are at most [`SUMS`] sums for all of them.
+    #[inline(always)]
+    pub(crate) fn columns(&self) -> Columns {
+        self.columns
     }
 }
 
@@ -107,8 +142,8 @@ pub(crate) trait Kernel<const N: usize>: Copy {
     /// vectors, 0 where it has no block so wide.
     fn most_rows(self, vectors: usize) -> usize;
 
-    /// `sums[o][v][lane] = sum_steps data[offset][v][lane] . weights[step][o]`, the product of
-    /// two pairs of signed 16-bit numbers.
+    /// `sums[o][v][lane] = bias[o][v] + sum_steps data[offset][v][lane] . weights[step][o]`, the
+    /// product of two pairs of signed 16-bit numbers.
     fn run(self, steps: Steps<'_, N>, sums: &mut Sums);
 
     /// Begins to move these words into the cache, where the CPU can be asked to.
@@ -148,22 +183,28 @@ impl Kernel<PORTABLE> for Portable {
 
 fn portable<const ROWS: usize, const VECTORS: usize>(steps: Steps<'_, PORTABLE>, sums: &mut Sums) {
     let (offsets, data, weights, stride) = steps.operands();
-    let mut totals = [[[0_i32; PORTABLE]; VECTORS]; ROWS];
-    for (step, &offset) in offsets.iter().enumerate() {
-        let data = data[offset as usize..].as_chunks::<PORTABLE>().0;
-        let words: [_; VECTORS] = std::array::from_fn(|vector| data[vector].map(halves));
-        let weights = &weights[step * stride..][..ROWS];
-        for (totals, &weight) in totals.iter_mut().zip(weights) {
-            let [low, high] = halves(weight).map(i32::from);
-            for (totals, words) in totals.iter_mut().zip(&words) {
-                for (total, word) in totals.iter_mut().zip(words) {
-                    *total += i32::from(word[0]) * low + i32::from(word[1]) * high;
+    let columns = steps.columns();
+    let blocks = sums.0.chunks_exact_mut(ROWS * VECTORS * PORTABLE);
+    for (block, sums) in blocks.take(columns.blocks).enumerate() {
+        let mut totals = steps
+            .bias::<ROWS, VECTORS>()
+            .map(|bias| bias.map(|bias| [bias; PORTABLE]));
+        for (step, &offset) in offsets.iter().enumerate() {
+            let data = &data[block * columns.apart + offset as usize..];
+            let data = data.as_chunks::<PORTABLE>().0;
+            let words: [_; VECTORS] = std::array::from_fn(|vector| data[vector].map(halves));
+            let weights = &weights[step * stride..][..ROWS];
+            for (totals, &weight) in totals.iter_mut().zip(weights) {
+                let [low, high] = halves(weight).map(i32::from);
+                for (totals, words) in totals.iter_mut().zip(&words) {
+                    for (total, word) in totals.iter_mut().zip(words) {
+                        *total += i32::from(word[0]) * low + i32::from(word[1]) * high;
+                    }
                 }
             }
         }
+        sums.copy_from_slice(totals.as_flattened().as_flattened());
     }
-    let totals = totals.as_flattened().as_flattened();
-    sums.0[..totals.len()].copy_from_slice(totals);
 }
 
 /// The two signed 16-bit numbers of a word, low one first.

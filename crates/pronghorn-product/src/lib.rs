@@ -9,15 +9,19 @@
 //!
 //! # How
 //!
-//! * A residue is centred and cut into signed 16-bit *limbs* with carries (`lanes`): two for a
-//!   modulus below 2^31, up to four for 62 bits. Limbs are only further columns.
+//! * A residue less a constant near half the modulus is cut into signed 16-bit *limbs* with carries
+//!   (`lanes`): two for a modulus below 2^31, up to four for 62 bits. Limbs are only further
+//!   columns. Sums begin at what the constant takes from them, and at the addend.
 //! * Where the CPU multiplies matrices of bytes (AMX) and weights are of a byte, residues are cut
 //!   into four bytes instead (`bytes`).
 //! * Rows of the input are packed in pairs, one pair of 16-bit limbs in each 32-bit lane, which
 //!   is what `vpdpwssd` and `vpmaddwd` multiply: neighbouring channels of one pixel, or, where a
 //!   group has one channel, neighbouring pixels of one image row.
 //! * A micro-kernel keeps outputs x vectors of 32-bit sums in registers and walks a list of
-//!   offsets of pair rows, so a convolution needs no im2col copy (`kernel`, `simd`).
+//!   offsets of pair rows, so a convolution needs no im2col copy (`kernel`, `simd`). One call
+//!   serves all columns of a tile whose pairs stay in the first-level cache.
+//! * Groups share nothing, so that each is finished before the next is packed (`nest`). While one
+//!   row of positions is computed, the input of the next is fetched.
 //! * Sums stay exact: `sum |w| * 2^15 < 2^31` holds over a *chunk* of an output's weights. Most
 //!   layers are one chunk; otherwise chunks are summed in 64 bits.
 //! * Each sum is reduced once, from its limbs, by a floating-point quotient.
@@ -25,8 +29,8 @@
 //! # Cost and secrecy
 //!
 //! One word multiply-add costs half a lane of one 16-bit multiply-add instruction a limb. Memory
-//! besides input and output: a band of `kernel height` image rows of one tile of columns a
-//! thread. Time depends on the shapes and, where weights are large, on how many chunks their
+//! besides input and output: a band of `kernel height` image rows of one group and one tile of
+//! columns a thread. Time depends on the shapes and, where weights are large, on how many chunks their
 //! magnitudes need; never on the words.
 
 mod bench;

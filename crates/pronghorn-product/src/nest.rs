@@ -6,14 +6,24 @@ use std::ops::Range;
 use pronghorn_ring::Word;
 
 use crate::TILE;
-use crate::kernel::{Kernel, Offsets, SUMS, Steps, Sums};
+use crate::kernel::{Columns, Kernel, Offsets, SUMS, Steps, Sums};
 use crate::lanes::{self, Modulus};
 use crate::simd::TileScratch;
 use crate::weights::{Block, PackedWeights, split};
 
-/// Weights beyond this many words are walked once for each row of output positions instead of
-/// once for each position: they would not stay in the cache in between.
+/// Weights of a group beyond this many words are walked once for each row of output positions
+/// instead of once for each position: they would not stay in the cache in between.
 const CACHED_WEIGHTS: usize = 128 * 1024;
+
+/// Packed words under a kernel that stay in the first-level cache while all outputs of a position
+/// read them.
+const NEAR_WORDS: usize = 6 * 1024;
+
+/// Vectors of sums of one kernel call, at most.
+const MOST_SUMS: usize = 24;
+
+/// Words of a cache line.
+const LINE: usize = 16;
 
 /// How many pair rows before they are packed their input is asked for: rows are far apart in
 /// memory, each on a page of its own, so that the CPU foresees nothing.
@@ -32,12 +42,16 @@ pub(crate) struct Job<'a, W> {
 #[derive(Default)]
 pub struct Scratch {
     parts: Vec<Part>,
-    /// `[block of columns][image row of the band][pixel][pair row][vector][lane]`.
+    /// `[block of columns][image row of the band][pixel][pair row][vector][lane]`, of one group.
     packed: Vec<u32>,
     interior: Offsets,
     border: Offsets,
     /// For each output column where its offsets begin in `border`, none in the interior.
     borders: Vec<Option<usize>>,
+    /// For each output of the group what its sums lack, modulo q.
+    corrections: Vec<u64>,
+    /// Limbs of addends and corrections, `[output column][output of the group][vector]`.
+    biases: Vec<i32>,
     /// Of products of bytes.
     pub(crate) tiles: TileScratch,
 }
@@ -65,14 +79,21 @@ pub(crate) fn run<W: Word, K: Kernel<N>, const L: usize, const N: usize>(
     } else {
         1
     };
+    let pair_words = wide * L * N;
+    let column_blocks = TILE / (wide * N);
+    let lines = (shape.band_pixels() * shape.group_pairs * pair_words).div_ceil(LINE);
     let nest = Nest::<W, K, L, N> {
         kernel,
         job,
         tile,
         wide,
-        pair_words: wide * L * N,
-        column_blocks: TILE / (wide * N),
-        block_words: shape.band_pixels() * shape.pixel_pairs.len() * wide * L * N,
+        pair_words,
+        column_blocks,
+        span: (NEAR_WORDS / (shape.pairs() * pair_words)).clamp(1, column_blocks),
+        // An odd number, so that blocks do not meet in the cache.
+        block_words: (lines | 1) * LINE,
+        group_blocks: job.weights.blocks.len() / shape.geometry.groups,
+        group_out: shape.geometry.out_channels / shape.geometry.groups,
     };
     nest.run(output, scratch);
 }
@@ -89,6 +110,12 @@ struct Nest<'a, W, K, const L: usize, const N: usize> {
     block_words: usize,
     /// Blocks of columns in a tile.
     column_blocks: usize,
+    /// Blocks of columns that are worked on at one position before the next.
+    span: usize,
+    /// Blocks of outputs in a group.
+    group_blocks: usize,
+    /// Outputs in a group.
+    group_out: usize,
 }
 
 impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N> {
@@ -98,29 +125,44 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         let words = self.column_blocks * self.block_words;
         let start = scratch.reserve(words);
         self.list_parts(&mut scratch.parts);
-        self.clear_zero_pixel(&mut scratch.packed[start..][..words]);
-        let mut sums = Sums([0; SUMS]);
-        let mut new_rows = shape.image_rows(0);
-        for out_y in 0..shape.output[0] {
-            for y in new_rows.clone() {
-                self.pack_row(y, &mut scratch.packed[start..][..words]);
-            }
-            self.list_offsets(out_y, scratch);
-            let kernel_rows = shape.kernel_rows(out_y);
-            let pairs = kernel_rows.start * shape.kernel_row_pairs()
-                ..kernel_rows.end * shape.kernel_row_pairs();
-            for column_block in 0..self.column_blocks {
-                let packed = &scratch.packed[start + column_block * self.block_words..];
-                let band = Band {
-                    packed: &packed[..self.block_words],
+        self.pack_zero_pixel(&mut scratch.packed[start..][..words]);
+        let mut sums = CallSums {
+            words: Sums([0; SUMS]),
+            totals: [0; SUMS],
+        };
+        // Groups share nothing, so that each is finished while its rows are in the cache.
+        for group in 0..shape.geometry.groups {
+            let mut new_rows = shape.image_rows(0);
+            let mut corrected = None;
+            for out_y in 0..shape.output[0] {
+                for y in new_rows.clone() {
+                    self.pack_row(group, y, &mut scratch.packed[start..][..words]);
+                }
+                self.list_offsets(out_y, scratch);
+                let kernel_rows = shape.kernel_rows(out_y);
+                if corrected.replace(kernel_rows.clone()) != Some(kernel_rows.clone()) {
+                    self.list_corrections(group, &kernel_rows, &mut scratch.corrections);
+                }
+                self.list_biases(group, out_y, scratch);
+                let after = self.rows_after(out_y, new_rows.end);
+                let row = Row {
+                    packed: &scratch.packed[start..][..words],
                     scratch,
-                    pairs: pairs.clone(),
+                    group,
+                    pairs: kernel_rows.start * shape.kernel_row_pairs()
+                        ..kernel_rows.end * shape.kernel_row_pairs(),
                     out_y,
-                    column_block,
+                    next: if out_y + 1 == shape.output[0] {
+                        (group + 1, shape.image_rows(0))
+                    } else {
+                        (group, after.clone())
+                    },
                 };
-                self.row_of_positions(&band, &mut sums, output);
+                for columns in split(self.column_blocks, self.span) {
+                    self.row_of_positions(&row, columns, &mut sums, output);
+                }
+                new_rows = after;
             }
-            new_rows = self.rows_after(out_y, new_rows.end);
         }
     }
 
@@ -135,21 +177,33 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         rows.start.max(packed)..rows.end.max(packed)
     }
 
-    /// Cuts the blocks of outputs to the kernel's size.
+    /// Cuts a group's blocks of outputs to the kernel's size.
     fn list_parts(&self, parts: &mut Vec<Part>) {
         let most = self.kernel.most_rows(self.wide * L);
         parts.clear();
-        for (block, whole) in self.job.weights.blocks.iter().enumerate() {
-            parts.extend(split(whole.size, most).map(|outputs| Part { block, outputs }));
+        let blocks = &self.job.weights.blocks[..self.group_blocks];
+        for (block, whole) in blocks.iter().enumerate() {
+            parts.extend(split(whole.size, most).map(|outputs| Part {
+                block,
+                first: whole.first + outputs.start,
+                outputs,
+            }));
         }
     }
 
-    fn clear_zero_pixel(&self, packed: &mut [u32]) {
+    /// The first packed word of the pixel that stands for padding.
+    fn zero_pixel_at(&self) -> usize {
+        let shape = &self.job.weights.shape;
+        (shape.band_pixels() - 1) * shape.group_pairs * self.pair_words
+    }
+
+    fn pack_zero_pixel(&self, packed: &mut [u32]) {
         let shape = &self.job.weights.shape;
         if shape.has_zero_pixel() {
-            let words = shape.pixel_pairs.len() * self.pair_words;
-            for block in packed.chunks_exact_mut(self.block_words) {
-                block[self.block_words - words..].fill(0);
+            let zeros = [W::from_u64(0); TILE];
+            for pair in 0..shape.group_pairs {
+                let at = self.zero_pixel_at() + pair * self.pair_words;
+                self.pack_pair(&zeros, &zeros, at, packed);
             }
         }
     }
@@ -159,34 +213,58 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     fn pixel_at(&self, y: usize, pixel: usize) -> usize {
         let shape = &self.job.weights.shape;
         let pixel = y % shape.band_rows * shape.row_pixels + pixel;
-        pixel * shape.pixel_pairs.len() * self.pair_words
+        pixel * shape.group_pairs * self.pair_words
     }
 
-    /// Packs one image row of all channels for all blocks of columns.
+    /// Packs one image row of a group for all blocks of columns.
     #[inline(always)]
-    fn pack_row(&self, y: usize, packed: &mut [u32]) {
+    fn pack_row(&self, group: usize, y: usize, packed: &mut [u32]) {
         let shape = &self.job.weights.shape;
         let mut parts = [[W::from_u64(0); TILE]; 2];
-        let mut at = self.pixel_at(y, 0);
-        let pairs = &shape.pixel_pairs[..];
-        let mut ahead = (FETCH_AHEAD / pairs.len(), FETCH_AHEAD % pairs.len());
-        for pixel in 0..shape.row_pixels {
-            for &pair in pairs {
-                if ahead.0 < shape.row_pixels {
-                    let [first, second] = shape.sources(y, ahead.0, pairs[ahead.1]);
+        let pixels = &shape.used_pixels[..];
+        let pairs = shape.group_pairs;
+        let mut ahead = (FETCH_AHEAD / pairs, FETCH_AHEAD % pairs);
+        for &pixel in pixels {
+            let first = self.pixel_at(y, pixel);
+            for pair in 0..pairs {
+                if let Some(&pixel) = pixels.get(ahead.0) {
+                    let [first, second] = shape.sources(group, y, pixel, ahead.1);
                     self.fetch(first);
                     self.fetch(second);
                 }
                 ahead.1 += 1;
-                if ahead.1 == pairs.len() {
+                if ahead.1 == pairs {
                     ahead = (ahead.0 + 1, 0);
                 }
-                let sources = shape.sources(y, pixel, pair);
+                let sources = shape.sources(group, y, pixel, pair);
                 let [part0, part1] = &mut parts;
-                let first = self.tile_of_row(sources[0], part0);
-                let second = self.tile_of_row(sources[1], part1);
-                self.pack_pair(first, second, at, packed);
-                at += self.pair_words;
+                let words = [
+                    self.tile_of_row(sources[0], part0),
+                    self.tile_of_row(sources[1], part1),
+                ];
+                self.pack_pair(words[0], words[1], first + pair * self.pair_words, packed);
+            }
+        }
+    }
+
+    /// Begins to load a position's part of the image rows that are packed next, so that memory
+    /// works while products are computed.
+    #[inline(always)]
+    fn fetch_next(&self, row: &Row<'_>, out_x: usize) {
+        let shape = &self.job.weights.shape;
+        let (group, rows) = &row.next;
+        if *group == shape.geometry.groups {
+            return;
+        }
+        let share = shape.used_pixels.len().div_ceil(shape.output[1]);
+        let pixels = shape.used_pixels.iter().skip(out_x * share).take(share);
+        for &pixel in pixels {
+            for y in rows.clone() {
+                for pair in 0..shape.group_pairs {
+                    let [first, second] = shape.sources(*group, y, pixel, pair);
+                    self.fetch(first);
+                    self.fetch(second);
+                }
             }
         }
     }
@@ -221,8 +299,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     fn pack_pair(&self, first: &[W; TILE], second: &[W; TILE], at: usize, packed: &mut [u32]) {
         let (first, second) = (first.as_chunks::<N>().0, second.as_chunks::<N>().0);
         let mut vectors = first.iter().zip(second);
-        for column_block in 0..self.column_blocks {
-            let block = &mut packed[column_block * self.block_words..];
+        for block in packed.chunks_exact_mut(self.block_words) {
             let block = block[at..][..self.pair_words].as_chunks_mut::<N>().0;
             for (limbs, (first, second)) in block.chunks_exact_mut(L).zip(&mut vectors) {
                 lanes::pack::<W, L, N>(&self.job.modulus, first, second, limbs);
@@ -253,7 +330,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
 
     fn push_offsets(&self, out_y: usize, start: i64, offsets: &mut Offsets) {
         let shape = &self.job.weights.shape;
-        let zero = self.block_words - shape.pixel_pairs.len() * self.pair_words;
+        let zero = self.zero_pixel_at();
         for tap_h in shape.kernel_rows(out_y) {
             let y = shape.geometry.window.index(0, out_y, tap_h);
             for tap_w in 0..shape.taps_w {
@@ -266,12 +343,44 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         }
     }
 
+    /// Packed words lack the modulus's offset; sums lack it times the weights of their kernel rows,
+    /// padding on the left and right counting as words of zero.
+    fn list_corrections(&self, group: usize, kernel_rows: &Range<usize>, found: &mut Vec<u64>) {
+        found.clear();
+        for block in &self.job.weights.blocks[group * self.group_blocks..][..self.group_blocks] {
+            let sums = (0..block.size).map(|output| block.sum(output, kernel_rows));
+            found.extend(sums.map(|sum| self.job.modulus.correction(sum)));
+        }
+    }
+
+    /// Lists the numbers at which the sums of an output row's positions begin.
+    fn list_biases(&self, group: usize, out_y: usize, scratch: &mut Scratch) {
+        let [out_h, out_w] = self.job.weights.shape.output;
+        let modulus = &self.job.modulus;
+        scratch.biases.clear();
+        for out_x in 0..out_w {
+            for (output, &correction) in scratch.corrections.iter().enumerate() {
+                let row = ((group * self.group_out + output) * out_h + out_y) * out_w + out_x;
+                let addend = self.job.addend.map_or(0, |addend| addend[row].to_u64());
+                let limbs = modulus.limbs::<L>(modulus.add(correction, addend));
+                (0..self.wide).for_each(|_| scratch.biases.extend_from_slice(&limbs));
+            }
+        }
+    }
+
+    /// All outputs of a group at a row of positions, in these blocks of columns.
     #[inline(always)]
-    fn row_of_positions(&self, band: &Band<'_>, sums: &mut Sums, output: &mut [W]) {
+    fn row_of_positions(
+        &self,
+        row: &Row<'_>,
+        columns: Range<usize>,
+        sums: &mut CallSums,
+        output: &mut [W],
+    ) {
         let weights = self.job.weights;
-        let parts = &band.scratch.parts;
+        let parts = &row.scratch.parts;
         let positions = weights.shape.output[1];
-        let by_position = weights.words.len() <= CACHED_WEIGHTS;
+        let by_position = self.group_out * weights.shape.pairs() <= CACHED_WEIGHTS;
         let (outer, inner) = if by_position {
             (positions, parts.len())
         } else {
@@ -280,63 +389,78 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         for i in 0..outer {
             for j in 0..inner {
                 let (out_x, part) = if by_position { (i, j) } else { (j, i) };
-                self.part(band, out_x, &parts[part], sums, output);
+                if part == 0 && columns.start == 0 {
+                    self.fetch_next(row, out_x);
+                }
+                self.part(row, out_x, &parts[part], columns.clone(), sums, output);
             }
         }
     }
 
     /// Some outputs of a block at one position.
     #[inline(always)]
-    fn part(&self, band: &Band<'_>, out_x: usize, part: &Part, sums: &mut Sums, output: &mut [W]) {
+    fn part(
+        &self,
+        row: &Row<'_>,
+        out_x: usize,
+        part: &Part,
+        columns: Range<usize>,
+        sums: &mut CallSums,
+        output: &mut [W],
+    ) {
         let weights = self.job.weights;
         let shape = &weights.shape;
-        let block = &weights.blocks[part.block];
-        let group_at = block.group * shape.group_pairs * self.pair_words;
-        let call = match band.scratch.borders[out_x] {
-            Some(begin) => Call {
-                offsets: &band.scratch.border,
-                begin,
-                data: &band.packed[group_at..],
-                weights: weights.block_words(block, &band.pairs),
-            },
+        let block = &weights.blocks[row.group * self.group_blocks + part.block];
+        let (offsets, begin, at) = match row.scratch.borders[out_x] {
+            Some(begin) => (&row.scratch.border, begin, 0),
             None => {
-                let pixel = shape.start(out_x) as usize * shape.pixel_pairs.len();
-                Call {
-                    offsets: &band.scratch.interior,
-                    begin: 0,
-                    data: &band.packed[pixel * self.pair_words + group_at..],
-                    weights: weights.block_words(block, &band.pairs),
-                }
+                let pixel = shape.start(out_x) as usize;
+                (
+                    &row.scratch.interior,
+                    0,
+                    pixel * shape.group_pairs * self.pair_words,
+                )
             }
         };
-        let outputs = part.outputs.clone();
+        let vectors = self.wide * L;
+        let bias = (out_x * self.group_out + part.first) * vectors;
+        let channel = row.group * self.group_out + part.first;
+        let [out_h, out_w] = shape.output;
+        let first_row = (channel * out_h + row.out_y) * out_w + out_x;
+        let call = Call {
+            offsets,
+            begin,
+            data: &row.packed[columns.start * self.block_words + at..],
+            weights: weights.block_words(block, &row.pairs),
+            stride: block.size,
+            outputs: part.outputs.clone(),
+            bias: &row.scratch.biases[bias..][..part.outputs.len() * vectors],
+            place: first_row * TILE + columns.start * self.wide * N,
+            rows_apart: out_h * out_w,
+            columns: Columns {
+                blocks: columns.len(),
+                apart: self.block_words,
+            },
+        };
         if block.is_one_chunk() {
-            self.one_chunk(band, &call, block, (outputs, out_x), sums, output);
+            self.one_chunk(&call, row.pairs.len(), sums, output);
         } else {
-            self.many_chunks(band, &call, block, (outputs, out_x), sums, output);
+            self.many_chunks(&call, block, &row.pairs, sums, output);
         }
     }
 
     #[inline(always)]
-    fn one_chunk(
-        &self,
-        band: &Band<'_>,
-        call: &Call<'_>,
-        block: &Block,
-        (outputs, out_x): (Range<usize>, usize),
-        sums: &mut Sums,
-        output: &mut [W],
-    ) {
-        self.multiply(call, 0..band.pairs.len(), block, outputs.clone(), sums);
-        let modulus = &self.job.modulus;
-        let vectors = sums.0.as_chunks::<N>().0;
-        for (index, row) in outputs.enumerate() {
-            let sums = &vectors[index * self.wide * L..][..self.wide * L];
-            let row = self.output_row(band, block, row, out_x);
-            let addend = self.addend(row);
-            let out = self.output_words(band, row, output);
-            for (sums, out) in sums.chunks_exact(L).zip(out) {
-                lanes::reduce::<W, L, N>(modulus, sums, &addend, out);
+    fn one_chunk(&self, call: &Call<'_>, pairs: usize, sums: &mut CallSums, output: &mut [W]) {
+        self.multiply(call, 0..pairs, call.bias, sums);
+        let vectors = sums.words.0.as_chunks::<N>().0;
+        for index in 0..call.outputs.len() {
+            let out = self.output_words(call, index, output);
+            let blocks = vectors.chunks_exact(call.outputs.len() * self.wide * L);
+            for (out, block) in out.chunks_exact_mut(self.wide).zip(blocks) {
+                let sums = block[index * self.wide * L..].chunks_exact(L);
+                for (out, sums) in out.iter_mut().zip(sums) {
+                    lanes::reduce::<W, L, N>(&self.job.modulus, sums, out);
+                }
             }
         }
     }
@@ -344,112 +468,118 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     #[inline(always)]
     fn many_chunks(
         &self,
-        band: &Band<'_>,
         call: &Call<'_>,
         block: &Block,
-        (outputs, out_x): (Range<usize>, usize),
-        sums: &mut Sums,
+        pairs: &Range<usize>,
+        sums: &mut CallSums,
         output: &mut [W],
     ) {
-        let mut totals = [0_i64; SUMS];
-        let used = outputs.len() * self.pair_words;
-        for chunk in block.chunks(&band.pairs) {
-            let steps = chunk.start - band.pairs.start..chunk.end - band.pairs.start;
-            self.multiply(call, steps, block, outputs.clone(), sums);
-            for (total, &sum) in totals[..used].iter_mut().zip(&sums.0[..used]) {
+        let used = call.columns.blocks * call.outputs.len() * self.pair_words;
+        let biases = call.bias.iter().cycle();
+        for (totals, &bias) in sums.totals[..used].chunks_exact_mut(N).zip(biases) {
+            totals.fill(i64::from(bias));
+        }
+        for chunk in block.chunks(pairs) {
+            let steps = chunk.start - pairs.start..chunk.end - pairs.start;
+            self.multiply(call, steps, &[0; MOST_SUMS], sums);
+            for (total, &sum) in sums.totals[..used].iter_mut().zip(&sums.words.0) {
                 *total += i64::from(sum);
             }
         }
-        let modulus = &self.job.modulus;
-        let vectors = totals.as_chunks::<N>().0;
-        for (index, row) in outputs.enumerate() {
-            let totals = &vectors[index * self.wide * L..][..self.wide * L];
-            let row = self.output_row(band, block, row, out_x);
-            let addend = self.addend(row);
-            let out = self.output_words(band, row, output);
-            for (totals, out) in totals.chunks_exact(L).zip(out) {
-                lanes::reduce_chunks::<W, L, N>(modulus, totals, &addend, out);
+        let vectors = sums.totals[..used].as_chunks::<N>().0;
+        for index in 0..call.outputs.len() {
+            let out = self.output_words(call, index, output);
+            let blocks = vectors.chunks_exact(call.outputs.len() * self.wide * L);
+            for (out, block) in out.chunks_exact_mut(self.wide).zip(blocks) {
+                let totals = block[index * self.wide * L..].chunks_exact(L);
+                for (out, totals) in out.iter_mut().zip(totals) {
+                    lanes::reduce_chunks::<W, L, N>(&self.job.modulus, totals, out);
+                }
             }
         }
     }
 
-    /// The sums of `outputs` of a block over `steps` of the call's offsets.
+    /// The sums of the call's outputs over `steps` of its offsets.
     #[inline(always)]
-    fn multiply(
-        &self,
-        call: &Call<'_>,
-        steps: Range<usize>,
-        block: &Block,
-        outputs: Range<usize>,
-        sums: &mut Sums,
-    ) {
-        let weights = &call.weights[steps.start * block.size..steps.end * block.size];
+    fn multiply(&self, call: &Call<'_>, steps: Range<usize>, bias: &[i32], sums: &mut CallSums) {
         let steps = Steps::<N>::new(
             call.offsets,
             call.begin + steps.start..call.begin + steps.end,
             call.data,
             self.wide * L,
-            weights,
-            block.size,
-            outputs,
+            &call.weights[steps.start * call.stride..steps.end * call.stride],
+            call.stride,
+            call.outputs.clone(),
+            bias,
+            call.columns,
         );
-        self.kernel.run(steps, sums);
+        self.kernel.run(steps, &mut sums.words);
     }
 
-    #[inline(always)]
-    fn output_row(&self, band: &Band<'_>, block: &Block, output: usize, out_x: usize) -> usize {
-        let [out_h, out_w] = self.job.weights.shape.output;
-        ((block.first + output) * out_h + band.out_y) * out_w + out_x
-    }
-
-    #[inline(always)]
-    fn addend(&self, row: usize) -> [i32; L] {
-        let addend = self.job.addend.map_or(0, |addend| addend[row].to_u64());
-        self.job.modulus.limbs(addend)
-    }
-
-    /// The words of an output row in the band's block of columns.
+    /// The words of an output in the call's blocks of columns.
     #[inline(always)]
     fn output_words<'b>(
         &self,
-        band: &Band<'_>,
-        row: usize,
+        call: &Call<'_>,
+        index: usize,
         output: &'b mut [W],
     ) -> &'b mut [[W; N]] {
-        let columns = self.wide * N;
-        let at = row * TILE + band.column_block * columns;
-        output[at..][..columns].as_chunks_mut().0
+        let at = call.place + index * call.rows_apart * TILE;
+        let words = call.columns.blocks * self.wide * N;
+        output[at..][..words].as_chunks_mut().0
     }
 }
 
-/// Outputs of one block that one kernel call computes.
-struct Part {
-    block: usize,
-    outputs: Range<usize>,
+/// The sums of one part of a position.
+struct CallSums {
+    /// Those of one chunk.
+    words: Sums,
+    /// Those of several, `[block of columns][output][vector][lane]`.
+    totals: [i64; SUMS],
 }
 
-/// One row of output positions of one block of columns.
-struct Band<'a> {
+/// Outputs of a group that one kernel call computes.
+struct Part {
+    /// The block, in the group.
+    block: usize,
+    /// The outputs, in the block.
+    outputs: Range<usize>,
+    /// The first output, in the group.
+    first: usize,
+}
+
+/// One row of output positions of one group.
+struct Row<'a> {
     packed: &'a [u32],
     scratch: &'a Scratch,
+    group: usize,
     /// The pairs of weights whose kernel rows are not in padding.
     pairs: Range<usize>,
     out_y: usize,
-    column_block: usize,
+    /// The group and image rows that are packed next.
+    next: (usize, Range<usize>),
 }
 
-/// What all outputs of a block read at one position.
+/// Outputs of a block at one position, in some blocks of columns.
 struct Call<'a> {
     offsets: &'a Offsets,
     begin: usize,
     data: &'a [u32],
     weights: &'a [u32],
+    /// Weights of one step.
+    stride: usize,
+    outputs: Range<usize>,
+    bias: &'a [i32],
+    /// The first word of the first output.
+    place: usize,
+    /// Output rows from one output to the next.
+    rows_apart: usize,
+    columns: Columns,
 }
 
 impl Scratch {
     /// Makes room for `words` packed words from the returned index on, where a cache line begins.
     fn reserve(&mut self, words: usize) -> usize {
-        const LINE: usize = 16;
         if self.packed.len() < words + LINE {
             self.packed = vec![0; words + LINE];
         }

@@ -124,7 +124,7 @@ mod x86 {
 
     use pronghorn_ring::Word;
 
-    use crate::kernel::{Kernel, SUMS, Steps, Sums, with_block};
+    use crate::kernel::{Kernel, Steps, Sums, with_block};
     use crate::nest::{self, Job, Scratch};
 
     /// SSE2 is part of x86-64.
@@ -193,7 +193,7 @@ mod x86 {
         const LINE: usize = 64;
         for byte in (0..size_of_val(words)).step_by(LINE) {
             // SAFETY: within the slice; besides, prefetching any address is no access.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().cast::<i8>().add(byte)) };
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(words.as_ptr().cast::<i8>().add(byte)) };
         }
     }
 
@@ -283,39 +283,48 @@ mod x86 {
     /// The number of steps is a run-time value, so that the compiler keeps one copy of the sums,
     /// in registers.
     macro_rules! micro_kernel {
-        ($name:ident, $features:literal, $lanes:literal, $zero:ident, $load:ident, $store:ident,
+        ($name:ident, $features:literal, $lanes:literal, $load:ident, $store:ident,
          $broadcast:ident, $multiply_add:expr) => {
             #[target_feature(enable = $features)]
             fn $name<const ROWS: usize, const VECTORS: usize>(
                 steps: Steps<'_, $lanes>,
                 sums: &mut Sums,
             ) {
-                const { assert!(ROWS * VECTORS * $lanes <= SUMS) }
                 assert_eq!(steps.block(), (ROWS, VECTORS));
-                let (offsets, data, weights, stride) = steps.operands();
-                let mut weights = weights.as_ptr().cast::<i32>();
-                let mut totals = [[$zero(); VECTORS]; ROWS];
-                for &offset in offsets {
-                    // SAFETY: `Steps` holds VECTORS * $lanes words of data at each offset.
-                    let words: [_; VECTORS] = std::array::from_fn(|vector| unsafe {
-                        let at = data.as_ptr().add(offset as usize + $lanes * vector);
-                        $load(at.cast())
+                let (offsets, data, first_weights, stride) = steps.operands();
+                let columns = steps.columns();
+                let bias = steps.bias::<ROWS, VECTORS>();
+                let mut data = data.as_ptr();
+                let blocks = sums.0.chunks_exact_mut(ROWS * VECTORS * $lanes);
+                for sums in blocks.take(columns.blocks) {
+                    let mut weights = first_weights.as_ptr().cast::<i32>();
+                    let mut totals: [[_; VECTORS]; ROWS] = std::array::from_fn(|row| {
+                        std::array::from_fn(|vector| $broadcast(bias[row][vector]))
                     });
-                    for (row, totals) in totals.iter_mut().enumerate() {
-                        // SAFETY: `Steps` holds ROWS weights for each step.
-                        let weight = $broadcast(unsafe { *weights.add(row) });
-                        for (total, words) in totals.iter_mut().zip(words) {
-                            *total = $multiply_add(*total, words, weight);
+                    for &offset in offsets {
+                        // SAFETY: `Steps` holds VECTORS * $lanes words of data at each offset of
+                        // each block.
+                        let words: [_; VECTORS] = std::array::from_fn(|vector| unsafe {
+                            $load(data.add(offset as usize + $lanes * vector).cast())
+                        });
+                        for (row, totals) in totals.iter_mut().enumerate() {
+                            // SAFETY: `Steps` holds ROWS weights for each step.
+                            let weight = $broadcast(unsafe { *weights.add(row) });
+                            for (total, words) in totals.iter_mut().zip(words) {
+                                *total = $multiply_add(*total, words, weight);
+                            }
                         }
+                        weights = weights.wrapping_add(stride);
                     }
-                    weights = weights.wrapping_add(stride);
-                }
-                for (row, totals) in totals.iter().enumerate() {
-                    for (vector, total) in totals.iter().enumerate() {
-                        let at = (row * VECTORS + vector) * $lanes;
-                        // SAFETY: `at + $lanes <= SUMS` by the assertion above.
-                        unsafe { $store(sums.0.as_mut_ptr().add(at).cast(), *total) };
+                    for (total, sums) in totals
+                        .as_flattened()
+                        .iter()
+                        .zip(sums.as_chunks_mut::<$lanes>().0)
+                    {
+                        // SAFETY: the array has $lanes words.
+                        unsafe { $store(sums.as_mut_ptr().cast(), *total) };
                     }
+                    data = data.wrapping_add(columns.apart);
                 }
             }
         };
@@ -324,7 +333,6 @@ mod x86 {
         kernel_sse2,
         "sse2",
         4,
-        _mm_setzero_si128,
         _mm_loadu_si128,
         _mm_storeu_si128,
         _mm_set1_epi32,
@@ -334,7 +342,6 @@ mod x86 {
         kernel_avx2,
         "avx2",
         8,
-        _mm256_setzero_si256,
         _mm256_loadu_si256,
         _mm256_storeu_si256,
         _mm256_set1_epi32,
@@ -344,7 +351,6 @@ mod x86 {
         kernel_avx512,
         "avx512f,avx512bw",
         16,
-        _mm512_setzero_si512,
         _mm512_loadu_si512,
         _mm512_storeu_si512,
         _mm512_set1_epi32,
@@ -354,7 +360,6 @@ mod x86 {
         kernel_vnni,
         "avx512f,avx512bw,avx512vnni",
         16,
-        _mm512_setzero_si512,
         _mm512_loadu_si512,
         _mm512_storeu_si512,
         _mm512_set1_epi32,

@@ -66,7 +66,6 @@ pub struct PackedWeights {
 
 /// Up to [`BLOCK`] outputs of one group.
 pub(crate) struct Block {
-    pub(crate) group: usize,
     /// First output channel.
     pub(crate) first: usize,
     pub(crate) size: usize,
@@ -74,6 +73,8 @@ pub(crate) struct Block {
     start: usize,
     /// Ends of the chunks of pairs whose sums fit 32 bits; the last is the number of pairs.
     chunks: Vec<usize>,
+    /// Sums of weights, `[output of the block][kernel row]`.
+    sums: Vec<i64>,
 }
 
 impl PackedWeights {
@@ -100,21 +101,25 @@ impl PackedWeights {
         let group_out = geometry.out_channels / groups;
         for group in 0..groups {
             for part in split(group_out, BLOCK) {
-                packed.push_block(group, group * group_out + part.start, part.len(), weights);
+                packed.push_block(group * group_out + part.start, part.len(), weights);
             }
         }
         Ok(packed)
     }
 
-    fn push_block(&mut self, group: usize, first: usize, size: usize, weights: &[i32]) {
+    fn push_block(&mut self, first: usize, size: usize, weights: &[i32]) {
         let shape = &self.shape;
         let start = self.words.len();
         let mut chunks = Vec::new();
         let mut norms = [0_u32; BLOCK];
+        let kernel_rows = shape.geometry.window.kernel[0];
+        let mut sums = vec![0; size * kernel_rows];
         for pair in 0..shape.pairs() {
             let mut steps = [0_u32; BLOCK];
             for (output, step) in steps[..size].iter_mut().enumerate() {
                 let [low, high] = shape.pair_of_weights(first + output, pair, weights);
+                let kernel_row = pair / shape.kernel_row_pairs();
+                sums[output * kernel_rows + kernel_row] += i64::from(low) + i64::from(high);
                 *step = low.unsigned_abs() + high.unsigned_abs();
                 self.words.push((low as u32 & 0xffff) | (high as u32) << 16);
             }
@@ -133,11 +138,11 @@ impl PackedWeights {
         }
         chunks.push(shape.pairs());
         self.blocks.push(Block {
-            group,
             first,
             size,
             start,
             chunks,
+            sums,
         });
     }
 
@@ -181,6 +186,12 @@ impl Block {
     #[inline(always)]
     pub(crate) fn is_one_chunk(&self) -> bool {
         self.chunks.len() == 1
+    }
+
+    /// The sum of an output's weights in these kernel rows.
+    pub(crate) fn sum(&self, output: usize, kernel_rows: &Range<usize>) -> i64 {
+        let all = self.sums.len() / self.size;
+        self.sums[output * all..][kernel_rows.clone()].iter().sum()
     }
 
     /// The chunks that make up `pairs`.
@@ -232,7 +243,7 @@ pub(crate) enum Pairing {
 
 /// A checked geometry, and how its input is packed.
 ///
-/// A *pixel* is all pair rows at one position; pixels of a packed image row are numbered by `x`,
+/// A *pixel* is all pair rows of one group at one position; pixels of a packed image row are numbered by `x`,
 /// followed, where pixels are paired and the left is padded, by those whose first half is
 /// padding, numbered by their second half's `x`.
 pub(crate) struct Shape {
@@ -242,8 +253,8 @@ pub(crate) struct Shape {
     pub(crate) pairing: Pairing,
     /// Pair rows of one group at one pixel.
     pub(crate) group_pairs: usize,
-    /// The pair rows of one pixel, all groups.
-    pub(crate) pixel_pairs: Vec<PairOf>,
+    /// The pixels of a packed image row that windows read.
+    pub(crate) used_pixels: Vec<usize>,
     /// Pixels in a packed image row.
     pub(crate) row_pixels: usize,
     /// Image rows that a kernel reaches over, at most.
@@ -269,21 +280,43 @@ impl Shape {
         } else {
             0
         };
-        let shape = Self {
+        let mut shape = Self {
             output,
             pairing,
             group_pairs: group_in.div_ceil(2),
-            pixel_pairs: pairs_of_pixel(geometry.groups, group_in),
+            used_pixels: Vec::new(),
             row_pixels: width + second_only,
             band_rows: height.min((window.kernel[0] - 1) * window.dilation[0] + 1),
             taps_w: window.kernel[1].div_ceil(if pixels { 2 } else { 1 }),
             geometry: geometry.clone(),
         };
-        let pairs = shape.band_pixels().saturating_mul(shape.pixel_pairs.len());
+        let pairs = shape.band_pixels().saturating_mul(shape.group_pairs);
         if pairs > MOST_PAIRS {
             return Err(ProductError::BandTooLarge { pairs });
         }
+        shape.used_pixels = shape.list_used_pixels();
         Ok(shape)
+    }
+
+    /// Windows begin a stride apart and taps lie some pixels apart: no window reads a pixel between
+    /// multiples of the common divisor.
+    fn list_used_pixels(&self) -> Vec<usize> {
+        let window = &self.geometry.window;
+        let tap = match (self.taps_w, self.pairing) {
+            (1, _) => 0,
+            (_, Pairing::Pixels) => 2 * window.dilation[1],
+            _ => window.dilation[1],
+        };
+        let divisor = common_divisor(window.stride[1], tap);
+        let width = self.geometry.input[1];
+        // A pixel whose first half is padding begins left of its number.
+        let begin = |pixel: usize| match pixel.checked_sub(width) {
+            Some(second) => second as i64 - window.dilation[1] as i64,
+            None => pixel as i64,
+        };
+        let is_used =
+            |&pixel: &usize| (begin(pixel) + window.padding[1] as i64) % divisor as i64 == 0;
+        (0..self.row_pixels).filter(is_used).collect()
     }
 
     fn group_in(&self) -> usize {
@@ -352,7 +385,7 @@ impl Shape {
     }
 
     /// Pairs of weights of one output, in the order `[kernel_h][taps_w][group_pairs]`.
-    fn pairs(&self) -> usize {
+    pub(crate) fn pairs(&self) -> usize {
         self.geometry.window.kernel[0] * self.kernel_row_pairs()
     }
 
@@ -372,15 +405,22 @@ impl Shape {
         }
     }
 
-    /// The input rows that make up a pair row of image row `y`.
+    /// The input rows that make up a pair row of a group's image row `y`.
     #[inline(always)]
-    pub(crate) fn sources(&self, y: usize, pixel: usize, pair: PairOf) -> [Option<usize>; 2] {
+    pub(crate) fn sources(
+        &self,
+        group: usize,
+        y: usize,
+        pixel: usize,
+        pair: usize,
+    ) -> [Option<usize>; 2] {
         let [height, width] = self.geometry.input;
         let row = |channel: usize, x: usize| (channel * height + y) * width + x;
-        let channel = pair.channel;
+        let channel = group * self.group_in() + 2 * pair;
         match self.pairing {
             Pairing::Channels => {
-                let second = (!pair.is_half).then(|| row(channel + 1, pixel));
+                let is_whole = 2 * pair + 1 < self.group_in();
+                let second = is_whole.then(|| row(channel + 1, pixel));
                 [Some(row(channel, pixel)), second]
             }
             Pairing::Pixels if pixel < width => {
@@ -394,21 +434,6 @@ impl Shape {
     }
 }
 
-/// Which channels one pair row of a pixel holds.
-#[derive(Clone, Copy)]
-pub(crate) struct PairOf {
-    /// The first channel.
-    channel: usize,
-    /// True if the group has no channel after the first.
-    is_half: bool,
-}
-
-fn pairs_of_pixel(groups: usize, group_in: usize) -> Vec<PairOf> {
-    let group = |group: usize| {
-        (0..group_in).step_by(2).map(move |channel| PairOf {
-            channel: group * group_in + channel,
-            is_half: channel + 1 == group_in,
-        })
-    };
-    (0..groups).flat_map(group).collect()
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
 }
