@@ -6,6 +6,7 @@
 
 mod gains;
 mod ops;
+mod survey;
 
 use rayon::prelude::*;
 use thiserror::Error;
@@ -18,6 +19,7 @@ use crate::{
 
 pub use gains::gains;
 pub use ops::finish;
+pub use survey::{Roles, Survey, survey};
 
 /// Standard deviations of images' largest magnitudes that ranges are to hold.
 const DEVIATIONS: f64 = 3.0;
@@ -103,51 +105,14 @@ pub fn evaluate(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Vec<f32>,
 
 /// The range and the mean square of every value over `batch` sample images.
 ///
-/// Sums are taken in an order that does not depend on the threads, so that the same samples always
-/// give the same profile, and the same plan.
-///
 /// # Errors
 /// When `samples` does not hold `batch` images, there are none, or a value is infinite or NaN.
 pub fn profile(graph: &Graph, samples: &[f32], batch: usize) -> Result<Profile, FloatError> {
-    check_inputs(graph, samples, batch)?;
-    if batch == 0 {
-        return Err(FloatError::NoSamples);
-    }
-    let run = Run::new(graph);
-    // Blocks of images bound the memory for intermediate statistics.
-    let block = batch.div_ceil(256);
-    let blocks: Vec<Vec<Statistics>> = samples
-        .par_chunks(block * graph.input_len())
-        .map(|images| {
-            let mut statistics = vec![Statistics::default(); graph.nodes.len()];
-            for image in images.chunks(graph.input_len()) {
-                run.image(image, |node, value| statistics[node].add(value));
-            }
-            statistics
-        })
-        .collect();
-    let mut total = vec![Statistics::default(); graph.nodes.len()];
-    for (number, statistics) in blocks.iter().enumerate() {
-        for (index, statistics) in statistics.iter().enumerate() {
-            if !statistics.square_sum.is_finite() {
-                let node = &graph.nodes[index];
-                return Err(FloatError::NotFinite {
-                    node: node.name.clone(),
-                    operator: node.op.name(),
-                    shape: node.shape.clone(),
-                    image: number * block,
-                });
-            }
-            total[index].merge(statistics);
-        }
-    }
-    let mut values: Vec<ValueProfile> = total.iter().map(Statistics::profile).collect();
-    // Inputs often have bounds. One beyond them is clamped, and counted.
-    values[0].reach = 1.0;
-    Ok(Profile {
-        values,
-        rows: Rows::default(),
-    })
+    let roles = Roles {
+        profile: true,
+        ..Roles::default()
+    };
+    Ok(survey(graph, samples, batch, roles)?.profile)
 }
 
 /// The largest magnitude of each channel (first dimension) of every value over `batch` images.
@@ -179,59 +144,6 @@ pub fn peaks(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Vec<Vec<f32>
     };
     let images = inputs.par_chunks(graph.input_len());
     Ok(images.fold(none, of_image).reduce(none, larger))
-}
-
-/// What a fixed-point network is compared with: the float network on some images.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reference {
-    /// The results before those operators that the client computes, `[image][element]`.
-    pub results: Vec<f32>,
-    /// The means of the channels (first dimension) of every layer of weights, by node; empty for
-    /// other nodes.
-    pub means: Vec<Vec<f64>>,
-}
-
-/// The float network's results and means on some images.
-///
-/// # Errors
-/// When `inputs` does not hold `batch` images.
-pub fn reference(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Reference, FloatError> {
-    check_inputs(graph, inputs, batch)?;
-    let run = Run::new(graph);
-    let (result, _) = graph.tail();
-    let of_image = |image: &[f32]| {
-        let (mut means, mut results) = (vec![Vec::new(); graph.nodes.len()], Vec::new());
-        run.image(image, |index, value| {
-            let node = &graph.nodes[index];
-            if index == result {
-                results = value.to_vec();
-            }
-            if node.op.is_linear() {
-                let (_, length) = shape::channels(&node.shape);
-                means[index] = value.chunks(length).map(mean).collect();
-            }
-        });
-        (results, means)
-    };
-    let images = inputs.par_chunks(graph.input_len()).map(of_image);
-    let images: Vec<(Vec<f32>, Vec<Vec<f64>>)> = images.collect();
-    let mut means = vec![Vec::new(); graph.nodes.len()];
-    for (_, image) in &images {
-        for (mean, of_image) in means.iter_mut().zip(image) {
-            mean.resize(of_image.len(), 0.0);
-            let pairs = mean.iter_mut().zip(of_image);
-            pairs.for_each(|(mean, of_image): (&mut f64, &f64)| *mean += of_image / batch as f64);
-        }
-    }
-    let results = images
-        .into_iter()
-        .flat_map(|(results, _)| results)
-        .collect();
-    Ok(Reference { results, means })
-}
-
-fn mean(values: &[f32]) -> f64 {
-    values.iter().map(|&x| f64::from(x)).sum::<f64>() / values.len() as f64
 }
 
 fn check_inputs(graph: &Graph, inputs: &[f32], batch: usize) -> Result<(), FloatError> {
@@ -309,16 +221,36 @@ impl Default for Statistics {
 
 impl Statistics {
     fn add(&mut self, value: &[f32]) {
-        let mut peak = 0f32;
-        for &x in value {
-            self.min = self.min.min(x);
-            self.max = self.max.max(x);
-            peak = peak.max(x.abs());
-            // NaN and infinity stay in the sum, and are seen there.
-            self.square_sum += f64::from(x) * f64::from(x);
+        // In running sums, which the compiler keeps in vectors.
+        const LANES: usize = 8;
+        let mut low = [f32::INFINITY; LANES];
+        let mut high = [f32::NEG_INFINITY; LANES];
+        let mut squares = [0f64; LANES];
+        let (chunks, rest) = value.as_chunks::<LANES>();
+        for chunk in chunks {
+            let lanes = low.iter_mut().zip(&mut high).zip(&mut squares);
+            for (&x, ((low, high), squares)) in chunk.iter().zip(lanes) {
+                *low = if x < *low { x } else { *low };
+                *high = if x > *high { x } else { *high };
+                // NaN and infinity stay in the sum, and are seen there.
+                *squares += f64::from(x) * f64::from(x);
+            }
         }
+        let [mut least, mut most] = [f32::INFINITY, f32::NEG_INFINITY];
+        for &x in low
+            .iter()
+            .chain(&high)
+            .chain(rest)
+            .filter(|x| x.is_finite())
+        {
+            (least, most) = (least.min(x), most.max(x));
+        }
+        let rest = rest.iter().map(|&x| f64::from(x) * f64::from(x));
+        self.square_sum += squares.iter().sum::<f64>() + rest.sum::<f64>();
+        (self.min, self.max) = (self.min.min(least), self.max.max(most));
         self.count += value.len();
-        self.peaks.add(peak);
+        let peak = least.abs().max(most.abs());
+        self.peaks.add(if value.is_empty() { 0.0 } else { peak });
     }
 
     fn merge(&mut self, other: &Self) {

@@ -237,13 +237,13 @@ pub fn quantise(
 }
 
 /// The same with biases corrected for what rounding does on average to `images`, which the float
-/// network takes to layers with channels of these `means` ([`float::Reference`]). Biases
+/// network takes to layers with channels of these `means` ([`float::Survey`]). Biases
 /// stay as they are where that would leave 32 bits.
 ///
 /// # Errors
 /// As those of [`quantise`], or the images have no place in the graph.
 ///
-/// [`float::Reference`]: crate::float::Reference
+/// [`float::Survey`]: crate::float::Survey
 pub fn quantise_corrected(
     graph: &Graph,
     profile: &Profile,

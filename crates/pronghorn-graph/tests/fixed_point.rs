@@ -9,7 +9,7 @@ use common::{
 };
 use pronghorn_graph::{
     fixed::{ActivationOp, Finish, FixedGraph, FixedOp, LocalOp},
-    float,
+    float::{self, Roles},
     geometry::Window,
     graph::Op,
     oracle,
@@ -24,8 +24,12 @@ use proptest::prelude::*;
 fn with_corrected_biases(net: &mut Net, chooser: &dyn PrecisionChooser) -> [FixedGraph; 2] {
     let (plain, samples) = try_quantise(net, chooser, 0.0).unwrap();
     let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
-    let reference = float::reference(&net.graph, &samples, IMAGES).unwrap();
-    let images = (samples.as_slice(), reference.means.as_slice());
+    let roles = Roles {
+        means: &(0..IMAGES).collect::<Vec<_>>(),
+        ..Roles::default()
+    };
+    let survey = float::survey(&net.graph, &samples, IMAGES, roles).unwrap();
+    let images = (samples.as_slice(), survey.means.as_slice());
     let options = QuantiseOptions::default();
     let corrected = quantise_corrected(&net.graph, &profile, chooser, &options, images).unwrap();
     [plain, corrected]

@@ -150,6 +150,14 @@ impl CheckedPlan {
         })
     }
 
+    /// The same plan with the range of results on samples ([`Plan::sampled`]).
+    pub(crate) fn with_sampled(&self, sampled: [i32; 2]) -> Self {
+        self.with_plan(Plan {
+            sampled: Some(sampled),
+            ..self.0.plan.clone()
+        })
+    }
+
     /// Whether the server checks the client's keys: where floods hide what answers tell. Under masks
     /// false keys tell nothing.
     pub fn checks_keys(&self) -> bool {
@@ -331,6 +339,10 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
             plan.key_checks
         );
         return field("key_checks", reason);
+    }
+    if let Some([low, high]) = plan.sampled.filter(|[low, high]| low > high) {
+        let reason = format!("{low} is above {high}");
+        return field("sampled", reason);
     }
     if !is_name(&plan.model) {
         let reason = format!("a name has at most {MAX_NAME} bytes and no control characters");

@@ -45,6 +45,10 @@ pub struct Plan {
     /// Sets of keys that a client makes where a step needs its keys: all but one of them are
     /// opened, and that one is used. A power of two up to [`MOST_KEY_CHECKS`]; 1 opens none.
     pub key_checks: usize,
+    /// The range of results on the owner's samples, widened and rounded outwards, in units of the
+    /// result. None where there were no samples, results are not exact, or they are a class alone.
+    /// A result beyond it is likely of an input unlike the samples.
+    pub sampled: Option<[i32; 2]>,
 }
 
 /// Most sets of keys of which a client opens all but one.
@@ -192,6 +196,15 @@ impl Plan {
             StepKind::Features(scales) => scales.quantise(self.input(), values),
             _ => oracle::quantise_input(self.input(), values),
         }
+    }
+
+    /// For each image of a result, whether a value of it is beyond those of the owner's samples; none
+    /// where the plan does not say.
+    pub fn beyond_samples(&self, integers: &[i32]) -> Option<Vec<bool>> {
+        let [low, high] = self.sampled?;
+        let images = integers.chunks(self.result().len().max(1));
+        let is_beyond = |image: &[i32]| !image.iter().all(|value| (low..=high).contains(value));
+        Some(images.map(is_beyond).collect())
     }
 
     /// Shape, scale and range of the input.

@@ -1,8 +1,6 @@
 //! How errors of a network's values grow on their way to the result.
 
-use rayon::prelude::*;
-
-use super::{FloatError, Run, check_inputs, ops};
+use super::{FloatError, Roles, Run, ops, survey};
 use crate::{
     graph::{Graph, Op},
     signs::Signs,
@@ -23,21 +21,17 @@ const STEP: f32 = 1e-4;
 /// # Errors
 /// When `inputs` does not hold `batch` images.
 pub fn gains(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Vec<f64>, FloatError> {
-    check_inputs(graph, inputs, batch)?;
-    let images = inputs.par_chunks(graph.input_len());
-    let images: Vec<Vec<Squares>> = images.map(|image| of_image(graph, image)).collect();
-    let mut all = vec![Squares::default(); graph.nodes.len()];
-    for image in images {
-        for (sum, squares) in all.iter_mut().zip(&image) {
-            sum.add(squares);
-        }
-    }
-    Ok(backwards(graph, &all))
+    let roles = Roles {
+        results: &(0..batch).collect::<Vec<_>>(),
+        gains: true,
+        ..Roles::default()
+    };
+    Ok(survey(graph, inputs, batch, roles)?.gains)
 }
 
 /// Sums of squares of one value.
 #[derive(Clone, Copy, Default)]
-struct Squares {
+pub(super) struct Squares {
     value: f64,
     /// Of the error that the operator makes of those it reads.
     passed: f64,
@@ -46,7 +40,7 @@ struct Squares {
 }
 
 impl Squares {
-    fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.value += other.value;
         self.passed += other.passed;
         self.error += other.error;
@@ -54,7 +48,7 @@ impl Squares {
 }
 
 /// From the result to the input.
-fn backwards(graph: &Graph, squares: &[Squares]) -> Vec<f64> {
+pub(super) fn backwards(graph: &Graph, squares: &[Squares]) -> Vec<f64> {
     let (result, _) = graph.tail();
     let mut gains = vec![0.0; squares.len()];
     gains[result] = 1.0;
@@ -79,36 +73,56 @@ fn backwards(graph: &Graph, squares: &[Squares]) -> Vec<f64> {
     scaled.map(|(gain, squares)| gain * squares.value).collect()
 }
 
-/// The squares of each value of an image.
-fn of_image(graph: &Graph, input: &[f32]) -> Vec<Squares> {
-    let run = Run::new(graph);
-    let mut signs = Signs::default();
-    let mut disturbed: Vec<Vec<f32>> = vec![Vec::new(); graph.nodes.len()];
-    let mut all = vec![Squares::default(); graph.nodes.len()];
-    run.image(input, |index, value| {
+/// A run with errors, beside a clean one of the same image.
+pub(super) struct Disturbed<'a> {
+    run: &'a Run<'a>,
+    signs: Signs,
+    values: Vec<Vec<f32>>,
+    squares: Vec<Squares>,
+}
+
+impl<'a> Disturbed<'a> {
+    pub fn new(run: &'a Run<'a>) -> Self {
+        let nodes = run.graph.nodes.len();
+        Self {
+            run,
+            signs: Signs::default(),
+            values: vec![Vec::new(); nodes],
+            squares: vec![Squares::default(); nodes],
+        }
+    }
+
+    /// Takes the next value of the clean run.
+    pub fn add(&mut self, index: usize, value: &[f32]) {
+        let graph = self.run.graph;
         let node = &graph.nodes[index];
         let mut moved = match node.op {
             Op::Input => value.to_vec(),
-            _ => ops::apply(graph, node, &disturbed),
+            _ => ops::apply(graph, node, &self.values),
         };
-        let squares = &mut all[index];
+        let squares = &mut self.squares[index];
         squares.value = value.iter().map(|&x| square(x)).sum();
         squares.passed = difference(&moved, value);
         if node.op.is_linear() || matches!(node.op, Op::Input | Op::Multiply) {
             let rms = (squares.value / value.len().max(1) as f64).sqrt() as f32;
+            let step = STEP * rms;
             moved
                 .iter_mut()
-                .for_each(|x| *x += signs.next() as f32 * STEP * rms);
+                .for_each(|x| *x += self.signs.next() as f32 * step);
         }
         squares.error = difference(&moved, value);
-        disturbed[index] = moved;
+        self.values[index] = moved;
         for &read in &node.inputs {
-            if run.last_reader[read] == index {
-                disturbed[read] = Vec::new();
+            if self.run.last_reader[read] == index {
+                self.values[read] = Vec::new();
             }
         }
-    });
-    all
+    }
+
+    /// The squares of each value.
+    pub fn squares(self) -> Vec<Squares> {
+        self.squares
+    }
 }
 
 fn difference(found: &[f32], wanted: &[f32]) -> f64 {

@@ -224,6 +224,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         finish: graph.finish.clone(),
         max_batch,
         key_checks: 1,
+        sampled: None,
     }
 }
 

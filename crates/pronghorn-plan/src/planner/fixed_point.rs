@@ -23,6 +23,11 @@ const ATTEMPTS: usize = 10;
 /// the second.
 const TIGHTENING: [f64; 2] = [std::f64::consts::SQRT_2, 4.0];
 
+/// With an error of at most so many times the aim the tolerance falls by no more than the factor: a
+/// finer network costs more bytes.
+const NEAR: f64 = 1.1;
+const SLOWEST: f64 = 1.15;
+
 /// After so many times without an error that is smaller by the factor it is not tried again.
 const PATIENCE: usize = 2;
 const LEAST_FALL: f64 = 0.95;
@@ -66,7 +71,7 @@ pub(super) fn build(
     method: &Method,
     options: &BuildOptions,
 ) -> Result<Built, BuildError> {
-    let tolerances = Tolerances::new(source, method.narrow)?;
+    let tolerances = Tolerances::new(source, method.narrow);
     let search = |most_bits| Search {
         source,
         method,
@@ -145,8 +150,8 @@ impl Search<'_> {
         Err(refused.expect("there is an attempt"))
     }
 
-    /// Fixed-point networks in the order of preference: the coarsest that reaches the aim first,
-    /// and then those with smaller errors before others.
+    /// Fixed-point networks in the order of preference: the coarsest that reaches the aim first, or
+    /// of those with about the least error, and then those with smaller errors before others.
     fn attempts(&self) -> Result<Vec<Attempt>, BuildError> {
         let tightening = Tightening {
             aim: self.aim,
@@ -155,7 +160,12 @@ impl Search<'_> {
         };
         let error = |(_, fidelity): &Attempt| fidelity.error;
         let mut attempts = tightening.run(|tolerance| self.attempt(tolerance), error)?;
+        let least = attempts.iter().map(error).fold(f64::INFINITY, f64::min);
+        let most = self.aim.max(least / LEAST_FALL);
+        let coarsest = attempts.iter().position(|attempt| error(attempt) <= most);
+        let best = attempts.remove(coarsest.unwrap_or(0));
         attempts.sort_by(|a, b| error(a).total_cmp(&error(b)));
+        attempts.insert(0, best);
         Ok(attempts)
     }
 
@@ -278,6 +288,11 @@ impl Tightening {
             };
             least = least.min(last);
             let [slow, fast] = TIGHTENING;
+            let slow = if last <= NEAR * self.aim {
+                SLOWEST
+            } else {
+                slow
+            };
             let mut next = fits / (last / self.aim).clamp(slow, fast);
             if last <= self.aim || stalled == PATIENCE || attempts.len() == ATTEMPTS {
                 return Ok(attempts);

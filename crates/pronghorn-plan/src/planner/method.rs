@@ -28,6 +28,8 @@ pub(super) struct Method {
     pub circuits: bool,
     /// Whether the bits of answers are what costs most.
     pub narrow: bool,
+    /// Whether layers' bits follow from what their errors become in the result.
+    pub gains: bool,
     /// Whether channels get ranges alike before bits are chosen.
     pub equalised: bool,
     /// Whether a party can compare values: both on shares, or the client by itself.
@@ -88,6 +90,9 @@ pub(super) struct Source<'a> {
     pub tested: &'a [f32],
     /// The float network's results on them.
     pub target: Target<'a>,
+    /// What errors of the graph's values become in the result, on the inputs tested
+    /// ([`float::gains`](pronghorn_graph::float::gains())); empty where the method needs none.
+    pub gains: &'a [f64],
     /// Inputs to correct biases on, and the means of layers' channels on them: others than those
     /// tested, where there are enough.
     pub corrected: (&'a [f32], &'a [Vec<f64>]),
@@ -123,6 +128,7 @@ impl Lowered {
             finish: fixed.finish.clone(),
             max_batch: 1,
             key_checks: 1,
+            sampled: None,
         };
         Ok(Planned {
             plan: batched(plan, &names, options.memory)?,

@@ -25,7 +25,13 @@ pub mod schedule;
 mod shares;
 mod tolerance;
 
-use pronghorn_graph::{equalise::equalise, float, graph::Graph, passes};
+use pronghorn_graph::{
+    equalise::equalise,
+    fixed::Finish,
+    float::{self, Roles},
+    graph::Graph,
+    passes,
+};
 
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
@@ -144,36 +150,56 @@ fn planned(
         false => None,
     };
     let graph = equalised.as_ref().unwrap_or(graph);
-    let mut profile = float::profile(graph, &samples[..images * elements], images)?;
-    let input = &mut profile.values[0];
+    let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
+    let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
+    let roles = Roles {
+        profile: true,
+        results: &tested,
+        means: &corrected,
+        gains: method.gains,
+    };
+    let mut survey = float::survey(graph, &samples[..images * elements], images, roles)?;
+    let input = &mut survey.profile.values[0];
     (input.min, input.max) = (input.min * headroom, input.max * headroom);
     if options.samples.is_some() {
         [input.min, input.max] = samples::rounded([input.min, input.max]);
     }
-    let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
-    let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
-    let [tested, corrected] = [tested, corrected].map(|chosen| gathered(&chosen));
-    let tests = tested.len() / elements;
-    let reference = float::reference(graph, &tested, tests)?;
-    let means = float::reference(graph, &corrected, corrected.len() / elements)?.means;
     let source = Source {
         graph,
-        profile: &profile,
+        profile: &survey.profile,
         margin,
-        tested: &tested,
+        tested: &gathered(&tested),
         target: Target {
-            wanted: &reference.results,
-            outputs: reference.results.len() / tests,
+            wanted: &survey.results,
+            outputs: survey.results.len() / tested.len(),
             real: options.samples.is_some(),
         },
-        corrected: (&corrected, &means),
+        gains: &survey.gains,
+        corrected: (&gathered(&corrected), &survey.means),
     };
-    match ((method.build)(&source, &method, options), methods.otherwise) {
+    let built = match ((method.build)(&source, &method, options), methods.otherwise) {
         (Err(BuildError::Memory { .. }), Some(other)) => (other.build)(&source, &other, options),
         (Ok(built), Some(other)) if bytes_alone(&built) > MOST_ALONE => {
             (other.build)(&source, &other, options).or(Ok(built))
         }
         (built, _) => built,
+    };
+    let sampled = &survey.profile.values[graph.tail().0];
+    Ok(match options.samples.is_some() && method.gains {
+        true => with_sampled(built?, [sampled.min, sampled.max]),
+        false => built?,
+    })
+}
+
+/// The plan with the range that results have on samples; a class has none.
+fn with_sampled(built: Built, range: [f32; 2]) -> Built {
+    if built.plan.finish.contains(&Finish::Class) {
+        return built;
+    }
+    let sampled = samples::typical(range, built.plan.result().fraction_bits);
+    Built {
+        plan: built.plan.with_sampled(sampled),
+        ..built
     }
 }
 
@@ -185,6 +211,7 @@ const CLEAR: Method = Method {
     fidelity_work: FIDELITY_WORK,
     circuits: false,
     narrow: false,
+    gains: true,
     equalised: true,
     comparisons: true,
     class: false,
@@ -218,6 +245,7 @@ const TWO_PARTY: Method = Method {
 const ENCRYPTED: Method = Method {
     // Judged once for each size of weights that is tried, in double precision.
     fidelity_work: FIDELITY_WORK / 10,
+    gains: false,
     equalised: false,
     comparisons: false,
     build: encrypted::build,

@@ -201,6 +201,12 @@ const WEIGHT_BITS: RangeInclusive<u32> = 3..=15;
 
 const INPUT_BITS: RangeInclusive<u32> = 2..=16;
 
+/// Bits of weights from whose error that of others follows.
+const TYPICAL_BITS: u32 = 8;
+
+/// Beyond the fewest that may suffice so many more are likely.
+const LIKELY: u32 = 5;
+
 /// The same for weights in two digits.
 const WEIGHTS_IN_TWO: RangeInclusive<u32> = 8..=16;
 
@@ -232,11 +238,49 @@ impl ModulusBudget<'_> {
         weights.flat_map(move |weights| inputs.clone().map(move |inputs| (weights, inputs)))
     }
 
+    /// Bits of weights that may suffice, of answers whose bits cost: each size that is tried reads
+    /// all weights. With fewer bits rounding the weights alone takes more than the tolerance, as an
+    /// error halves with each. With more, the weights add bits to answers and no precision.
+    fn likely(&self, layer: &LayerProfile) -> RangeInclusive<u32> {
+        let (least, most) = (*WEIGHT_BITS.start(), *WEIGHT_BITS.end());
+        let error = layer.at(TYPICAL_BITS, *INPUT_BITS.end()).error / self.tolerances[layer.node];
+        let fewest = (f64::from(TYPICAL_BITS) + error.log2().floor()) as u32;
+        let fewest = fewest.clamp(least, most - LIKELY);
+        fewest..=fewest + LIKELY
+    }
+
     /// The precision of the lowest rank, among those some modulus carries.
     fn search(&self, layer: &LayerProfile, given: Option<u32>) -> Option<Precision> {
         let tolerance = self.tolerances[layer.node];
+        let likely = self
+            .narrow
+            .then(|| self.best(layer, self.likely(layer), given))
+            .flatten();
+        let within = |(_, (kind, ..)): &(Precision, Rank)| *kind == 0;
+        let best = likely.filter(within);
+        let best = best.or_else(|| self.best(layer, WEIGHT_BITS, given));
+        let (precision, (kind, _, error)) = best?;
+        let is_reached = kind < 6 && error <= MOST_EXCESS;
+        if self.narrow
+            && !is_reached
+            && let Some((in_two, (.., less))) = self.search_in_two(layer, tolerance, given)
+            && less < error
+        {
+            return Some(in_two);
+        }
+        Some(precision)
+    }
+
+    /// The precision of the lowest rank with so many bits of weights, where users chose none.
+    fn best(
+        &self,
+        layer: &LayerProfile,
+        weights: RangeInclusive<u32>,
+        given: Option<u32>,
+    ) -> Option<(Precision, Rank)> {
+        let tolerance = self.tolerances[layer.node];
         let mut best = Best::default();
-        for (weight_bits, input_bits) in self.grid(WEIGHT_BITS, given) {
+        for (weight_bits, input_bits) in self.grid(weights, given) {
             let candidate = layer.at(weight_bits, input_bits);
             let demand = demand(&candidate, input_bits);
             let bits = demand.modulus_bits();
@@ -267,16 +311,7 @@ impl ModulusBudget<'_> {
             };
             best.offer(precision, rank);
         }
-        let (precision, (kind, _, error)) = best.0?;
-        let is_reached = kind < 6 && error <= MOST_EXCESS;
-        if self.narrow
-            && !is_reached
-            && let Some((in_two, (.., less))) = self.search_in_two(layer, tolerance, given)
-            && less < error
-        {
-            return Some(in_two);
-        }
-        Some(precision)
+        best.0
     }
 
     /// The layer cut in two: the precision with the fewest bits of both answers within the

@@ -57,6 +57,24 @@ pub(super) fn rounded([low, high]: [f32; 2]) -> [f32; 2] {
     [end(low, low < 0.0), end(high, high > 0.0)]
 }
 
+/// Results of inputs like the samples reach so many times as far from the middle of the samples'
+/// results, at most.
+const TYPICAL: f64 = 1.25;
+
+/// The range of results of inputs like the samples, in units of `2^-fraction_bits`: wider than that
+/// of the samples' results, and rounded as that of inputs is.
+pub(super) fn typical([low, high]: [f32; 2], fraction_bits: i32) -> [i32; 2] {
+    let (middle, reach) = (
+        (f64::from(low) + f64::from(high)) / 2.0,
+        (f64::from(high) - f64::from(low)) / 2.0,
+    );
+    let ends = [middle - TYPICAL * reach, middle + TYPICAL * reach];
+    let [low, high] = rounded(ends.map(|end| end as f32)).map(f64::from);
+    let unit = f64::from(fraction_bits).exp2();
+    // Casts saturate.
+    [(low * unit).floor() as i32, (high * unit).ceil() as i32]
+}
+
 /// Parts of a power of two that ends of a range are rounded to.
 const SIXTEENTHS: f64 = 16.0;
 
@@ -133,6 +151,14 @@ mod tests {
         ] {
             assert_eq!(rounded(found), wanted, "{found:?}");
         }
+    }
+
+    #[test]
+    fn results_like_the_samples_are_typical() {
+        assert_eq!(typical([-4.0, 4.0], 3), [-40, 40]);
+        assert_eq!(typical([100.0, 104.0], 0), [96, 104]);
+        assert_eq!(typical([-1e30, 1e30], 8), [i32::MIN, i32::MAX]);
+        assert_eq!(typical([0.0, 0.0], 8), [0, 0]);
     }
 
     proptest! {

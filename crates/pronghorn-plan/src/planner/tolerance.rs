@@ -6,12 +6,9 @@
 //! cost, a bit of a value costs as much as the value has elements. Elsewhere all layers count
 //! alike.
 
-use pronghorn_graph::{
-    float,
-    graph::{Node, Op},
-};
+use pronghorn_graph::graph::{Node, Op};
 
-use super::{BuildError, method::Source};
+use super::method::Source;
 
 /// What layers cost by their number, over what they cost by their elements.
 const LAYERS: f64 = 0.25;
@@ -26,12 +23,9 @@ const LEAST: f64 = 1e-6;
 pub(super) struct Tolerances(Vec<f64>);
 
 impl Tolerances {
-    /// Measured on the images that the error is measured on: two more runs of each. `narrow`:
-    /// whether bits of answers cost.
-    pub fn new(source: &Source<'_>, narrow: bool) -> Result<Self, BuildError> {
+    /// By the gains of the source. `narrow`: whether bits of answers cost.
+    pub fn new(source: &Source<'_>, narrow: bool) -> Self {
         let nodes = &source.graph.nodes;
-        let images = source.tested.len() / source.graph.input_len().max(1);
-        let gains = float::gains(source.graph, source.tested, images)?;
         let elements = |node: &Node| match narrow {
             true => node.shape.iter().product::<usize>() as f64,
             false => 0.0,
@@ -49,7 +43,7 @@ impl Tolerances {
             true => (cost(node) / all * size / gain).sqrt(),
             false => f64::INFINITY,
         };
-        Ok(Self(nodes.iter().zip(&gains).map(tolerance).collect()))
+        Self(nodes.iter().zip(source.gains).map(tolerance).collect())
     }
 
     /// Those for an error of the result.

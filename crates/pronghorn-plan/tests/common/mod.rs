@@ -154,6 +154,7 @@ pub fn plan_of(trust: TrustLevel, steps: Vec<Step>) -> Plan {
         finish: Vec::new(),
         max_batch: 1,
         key_checks: 1,
+        sampled: None,
     }
 }
 
