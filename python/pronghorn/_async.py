@@ -101,6 +101,11 @@ class AsyncClient:
         """What the last prediction cost."""
         return self.client.last_stats
 
+    @property
+    def last_beyond_samples(self) -> npt.NDArray[np.bool_] | None:
+        """Which of the last prediction's results are beyond those of the server's samples."""
+        return self.client.last_beyond_samples
+
     async def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """As `Client.predict`."""
         return await self._call(self.client.predict, x)

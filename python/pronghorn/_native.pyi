@@ -69,6 +69,9 @@ class Compiled:
     def predicted_steps(self, images: int, speed: Speed | None = None) -> list[float]:
         """Predicted seconds of each step on one core, of a run of so many images."""
     def plan_bytes(self) -> bytes: ...
+    def beyond_samples(self, integers: NDArray[np.int32]) -> list[bool] | None:
+        """For each image of a result's integers, whether it is beyond those of the samples; None where the plan does
+        not say."""
     def run_fixed(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The oracle, decoded."""
     def run_oracle(
@@ -204,8 +207,9 @@ class Client:
         """Why they are not kept any more, until the next prediction; told once."""
     def predict(
         self, inputs: NDArray[np.float32], progress: Progress | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any], str | None]:
-        """The outputs, their costs, and why the store did not keep what the server published.
+    ) -> tuple[NDArray[np.float32], list[bool] | None, dict[str, Any], str | None]:
+        """The outputs, which images' are beyond those of the server's samples (None where the plan does not say), their
+        costs, and why the store did not keep what the server published.
 
         Costs: seconds, bytes_sent, bytes_received, messages, clamped_inputs and _activations (None where nobody sees
         them), prepared_batches, lost_preparations."""

@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
@@ -18,10 +18,10 @@ import numpy.typing as npt
 from pronghorn import _check, _native
 from pronghorn._inputs import Range, as_inputs, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
-from pronghorn._outputs import Predictions, kind_of
+from pronghorn._outputs import Predictions, beyond_samples, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn._trust import require
-from pronghorn.errors import InputError, PrepareWarning, RunError, StoreWarning
+from pronghorn.errors import InputError, PrepareWarning, RangeWarning, RunError, StoreWarning
 
 Floats = npt.NDArray[np.float32]
 Tls = TypeVar("Tls", ServerTls, ClientTls)
@@ -523,6 +523,9 @@ class Client(Shaped):
         self._cancel = cancel
         self.last_stats: Stats | None = None
         """What the last prediction cost."""
+        self.last_beyond_samples: npt.NDArray[np.bool_] | None = None
+        """For each image of the last prediction, whether its result is beyond those of the server's samples, and so
+        likely wrong. None where the plan does not say."""
 
     @property
     def _core(self) -> _native.Client:
@@ -637,7 +640,8 @@ class Client(Shaped):
         """The model's outputs `(images, *output_shape)` on images the server does not see.
 
         `x` is taken as it is: preprocessed as the model wants it. Inputs that cannot be what the server's plan was made
-        for, such as bytes where it expects 0..1, are an `InputWarning`.
+        for, such as bytes where it expects 0..1, are an `InputWarning`. Results beyond those of the server's samples
+        are a `RangeWarning`; `last_beyond_samples` says which.
 
         Args:
             x: images `(images, *input_shape)`.
@@ -666,15 +670,20 @@ class Client(Shaped):
         """
         finish = json.loads(self.plan_json())["finish"]
         kind = kind_of(finish, self.output_shape, outputs)
-        return Predictions.of(self._predict(x, progress), finish, kind)
+        found = Predictions.of(self._predict(x, progress), finish, kind)
+        return replace(found, beyond_samples=self.last_beyond_samples)
 
     def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
         inputs = as_inputs(x, self.input_shape)
         warn_of_scale(inputs, planned_bounds(self.plan_json()), stacklevel=3)
         with native_errors(RunError):
-            outputs, found, unkept = self._core.predict(inputs, progress)
-        self.last_stats = Stats.of(len(inputs), found)
+            outputs, beyond, found, unkept = self._core.predict(inputs, progress)
+        self.last_beyond_samples = None if beyond is None else np.array(beyond, np.bool_)
+        count = None if beyond is None else sum(beyond)
+        self.last_stats = Stats.of(len(inputs), {**found, "beyond_samples": count})
+        if count:
+            warnings.warn(beyond_samples(count, len(inputs)), RangeWarning, stacklevel=3)
         if unkept is not None:
             warnings.warn(f"the next connection fetches again what this one did: {unkept}", StoreWarning, stacklevel=3)
         self._warn_of_refill(stacklevel=4)

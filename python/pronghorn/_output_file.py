@@ -110,5 +110,10 @@ def _save(file: BinaryIO, suffix: str, found: Predictions) -> None:
     if suffix == ".npy":
         np.save(file, found.outputs)
         return
-    arrays = {"outputs": found.outputs, "classes": found.classes, "probabilities": found.probabilities}
+    arrays = {
+        "outputs": found.outputs,
+        "classes": found.classes,
+        "probabilities": found.probabilities,
+        "beyond_samples": found.beyond_samples,
+    }
     np.savez(file, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})

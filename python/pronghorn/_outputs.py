@@ -60,6 +60,16 @@ def kind_of(
     return "classes" if max(shape) == count and not fractions else "values"
 
 
+def beyond_samples(count: int, images: int) -> str:
+    """That so many of the results are beyond those of samples, and what to do."""
+    found = "1 result is" if count == 1 else f"{count} results are"
+    return (
+        f"{found} beyond those of the samples that the plan was made with ({images} in all): likely wrong, as the "
+        "inputs are unlike the samples\n"
+        "  what to do: do not rely on them; the model's owner can plan with samples like them"
+    )
+
+
 @dataclass(frozen=True)
 class Predictions:
     """A model's outputs and what they mean."""
@@ -74,6 +84,9 @@ class Predictions:
     """`(images, classes)`, each row adding up to 1, or `(images, labels)`, each from 0 to 1. None
     for values, and where the result is a class alone. A softmax over logits where the model itself
     has none: as good as its calibration."""
+    beyond_samples: npt.NDArray[np.bool_] | None = None
+    """For each image, whether its result is beyond those of the server's samples, and so likely wrong. None where the
+    plan does not say."""
 
     @classmethod
     def of(cls, outputs: Floats, finish: Sequence[str], kind: str) -> Predictions:

@@ -108,6 +108,11 @@ class PrecisionWarning(UserWarning):
     """A plan whose expected error is more than 1.5 times what was aimed at."""
 
 
+class RangeWarning(UserWarning):
+    """Results beyond those of the samples that a plan was made with: their inputs are likely unlike the samples, and
+    the results wrong."""
+
+
 class TrafficWarning(UserWarning):
     """A plan in which an image costs more than 1 GB, and what costs less."""
 

@@ -98,6 +98,7 @@ fn plan() -> Plan {
     };
     Plan {
         key_checks: 1,
+        sampled: None,
         format: FORMAT,
         model: "toy".to_owned(),
         trust: TrustLevel::TwoParty,

@@ -508,6 +508,7 @@ fn plans_with_huge_windows_are_refused() {
         let output = all.len() - 1;
         let plan = Plan {
             key_checks: 1,
+            sampled: None,
             format: FORMAT,
             model: "hostile".into(),
             trust: TrustLevel::TwoParty,

@@ -366,6 +366,13 @@ impl Compiled {
         self.built.plan.to_bytes()
     }
 
+    /// For each image of a result's integers, whether it is beyond those of the samples; none where
+    /// the plan does not say.
+    fn beyond_samples(&self, integers: PyReadonlyArrayDyn<'_, i32>) -> PyResult<Option<Vec<bool>>> {
+        let integers = integers.as_slice().map_err(native)?;
+        Ok(self.built.plan.beyond_samples(integers))
+    }
+
     fn run_fixed<'py>(
         &self,
         py: Python<'py>,

@@ -612,6 +612,7 @@ impl Client {
         let stats = stats_dict(py, &self.plan, &prediction.stats)?;
         Ok((
             array::array(py, prediction.outputs, images, &self.output_shape())?,
+            prediction.beyond_samples,
             stats,
             prediction.unkept,
         ))
@@ -633,9 +634,10 @@ impl Client {
     }
 }
 
-/// Outputs, what they cost, and why the store did not keep what the server published.
+/// Outputs, which images' are beyond those of samples, what they cost, and why the store did not keep what the server published.
 type Predicted<'py> = (
     Bound<'py, PyArrayDyn<f32>>,
+    Option<Vec<bool>>,
     Bound<'py, PyDict>,
     Option<String>,
 );

@@ -26,6 +26,7 @@ use pronghorn_engine::{
     ClientInputs, ClientModel, ClientPreparation, ClientPrepared, Connection, EngineError, Machine,
     Progress,
 };
+use pronghorn_graph::oracle;
 use pronghorn_plan::{
     CheckedPlan, TrustLevel, cost,
     objective::{self, Network},
@@ -199,6 +200,7 @@ impl Client {
             return Err(SessionError::ClientMemory { needed, allowed });
         }
         let mut outputs = Vec::with_capacity(images * self.plan().output_len());
+        let mut beyond: Option<Vec<bool>> = None;
         let (mut done, mut unkept, mut doubt) = (0, None, None);
         for chunk in inputs.chunks(self.max_batch * elements) {
             let batch = chunk.len() / elements;
@@ -208,7 +210,18 @@ impl Client {
                 })
             })?;
             match found {
-                Ok(found) => outputs.extend(found),
+                Ok(integers) => {
+                    let plan = self.plan();
+                    outputs.extend(oracle::finish(
+                        &plan.finish,
+                        plan.result(),
+                        &integers,
+                        batch,
+                    ));
+                    if let Some(found) = plan.beyond_samples(&integers) {
+                        beyond.get_or_insert_default().extend(found);
+                    }
+                }
                 // The server must not see that the other batches are not wanted any more.
                 Err(error) => doubt = doubt.or(Some(error)),
             }
@@ -224,20 +237,21 @@ impl Client {
         stats.seconds = started.elapsed().as_secs_f64();
         Ok(Prediction {
             outputs,
+            beyond_samples: beyond,
             stats,
             unkept: unkept.map(|error| error.to_string()),
         })
     }
 
-    /// Predicts a batch of `batch` of the `images` images. The inner error is of a check of decrypted
-    /// values, of which the server has seen nothing.
+    /// The result's integers for a batch of `batch` of the `images` images. The inner error is of a
+    /// check of decrypted values, of which the server has seen nothing.
     fn predict_batch(
         &mut self,
         inputs: &[f32],
         [batch, images]: [usize; 2],
         stats: &mut Stats,
         on_progress: &mut dyn FnMut(Progress),
-    ) -> Result<Result<Vec<f32>, EngineError>, SessionError> {
+    ) -> Result<Result<Vec<i32>, EngineError>, SessionError> {
         let inputs = ClientInputs::new(self.model.clone(), inputs, batch)?;
         let (half, damaged) = self.take_prepared(batch)?;
         stats.lost_preparations += damaged;
@@ -258,7 +272,7 @@ impl Client {
         stats.prepared_batches += u64::from(used);
         stats.clamped_inputs += run.clamped_inputs();
         stats.clamped_activations += run.clamped_activations();
-        Ok(run.finish())
+        Ok(run.finish_integers())
     }
 
     /// What can be checked before anything is sent.

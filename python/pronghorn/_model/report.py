@@ -71,6 +71,8 @@ class Report:
     """Images that set the fixed point; None where an input range did."""
     samples_scored: int
     """How many of these images are among those samples."""
+    beyond_samples: int | None
+    """Images whose result is beyond those of the samples, and so likely wrong; None where the plan does not say."""
     stats: Stats | None
     """The cost of the secure run; None where there was none."""
     predicted_seconds: float | None
@@ -95,7 +97,8 @@ class Report:
         title = f"{counted(self.images, 'image')}, trust level {self.trust}, plan {self.plan_hash}"
         if self.stats is None:
             title += "; no secure run, the oracle stands for it"
-        parts = (self._accuracies(), self._agreement(), self._costs(), self._calibration(), self._clamping())
+        compared = (self._accuracies(), self._agreement())
+        parts = (*compared, self._costs(), self._calibration(), self._beyond(), self._clamping())
         return "\n".join([title, *(f"  {line}" for part in parts for line in part)])
 
     def _accuracies(self) -> Iterator[str]:
@@ -154,6 +157,11 @@ class Report:
                 f"calibrated on the images it is scored on ({which}): new ones may do worse; "
                 "calibrate on others (--samples FILE, samples=) to see"
             )
+
+    def _beyond(self) -> Iterator[str]:
+        if self.beyond_samples is not None:
+            likely = ": likely wrong, as these inputs are unlike the samples" if self.beyond_samples else ""
+            yield f"results beyond those of the samples: {self.beyond_samples} of {self.images}{likely}"
 
     def _clamping(self) -> Iterator[str]:
         if self.stats is None:

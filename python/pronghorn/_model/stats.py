@@ -24,6 +24,9 @@ class Stats:
     clamped_activations: int | None
     """Activations beyond the ranges of the samples, likewise. Many mean that the samples do not
     represent the data. None under `two-party`, where no party sees them."""
+    beyond_samples: int | None = None
+    """Images whose result is beyond those of the samples, and so likely wrong. None where the plan does not say:
+    without samples, for a class alone, and under `encrypted` and `multi-key`."""
     prepared_batches: int = 0
     """Batches that used a preparation."""
     lost_preparations: int = 0
@@ -34,7 +37,8 @@ class Stats:
         """From the core's dictionary."""
         sent, received, inputs = (int(found[name]) for name in ("bytes_sent", "bytes_received", "clamped_inputs"))
         ahead = (int(found.get(name, 0)) for name in ("prepared_batches", "lost_preparations"))
-        return cls(images, float(found["seconds"]), sent, received, inputs, found["clamped_activations"], *ahead)
+        clamped, beyond = found["clamped_activations"], found.get("beyond_samples")
+        return cls(images, float(found["seconds"]), sent, received, inputs, clamped, beyond, *ahead)
 
     @property
     def images_per_second(self) -> float:

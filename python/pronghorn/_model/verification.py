@@ -94,6 +94,7 @@ class Verification:
         expected = ExpectedError.of(self.compiled)
         classes, targets = (None, self.truth) if self.kind == "values" else (self.truth, None)
         measured = _machine.kept()
+        beyond = self.compiled.beyond_samples(runs.integers)
         predicted, *_ = self.compiled.predicted(len(self.inputs), _machine.speed_of(measured))
         return Report(
             images=len(self.inputs),
@@ -116,6 +117,7 @@ class Verification:
             float_by=runs.float_by,
             samples=None if self.samples is None else len(self.samples),
             samples_scored=_shared(self.samples, self.inputs),
+            beyond_samples=None if beyond is None else sum(beyond),
             stats=None if runs.costs is None else Stats.of(len(self.inputs), runs.costs),
             predicted_seconds=None if runs.costs is None else predicted,
             predicted_for=str(measured or _machine.NOMINAL),

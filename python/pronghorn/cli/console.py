@@ -17,13 +17,14 @@ from pronghorn.errors import (
     PrecisionWarning,
     PrepareWarning,
     PronghornError,
+    RangeWarning,
     StoreWarning,
     TrafficWarning,
 )
 
 errors = Console(stderr=True)
 
-SHOWN = (InputWarning, PrecisionWarning, PrepareWarning, StoreWarning, TrafficWarning)
+SHOWN = (InputWarning, PrecisionWarning, PrepareWarning, RangeWarning, StoreWarning, TrafficWarning)
 """Warnings that every command shows."""
 
 

@@ -13,7 +13,7 @@ import shutil
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, TextIO, TypeVar
 
@@ -27,18 +27,22 @@ from pronghorn.cli.console import say
 from pronghorn.errors import InputError, OutputError, RunError
 
 Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
 Result = TypeVar("Result")
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
 """Seconds before the first new attempt, which double, and at most."""
 
-VERSION = 1
+VERSION = 2
 """Of the layout of a folder of pieces."""
 
 FAILED_CHECK = "failed-check"
 """The code of a prediction of which a check of decrypted values has failed. The session goes on."""
 SHOWN_FAILURES = 5
+
+UNKNOWN = np.int8(-1)
+"""Stands for a flag that the plan does not give."""
 
 FORMATS = (".parquet", ".csv", ".npz", ".npy")
 
@@ -112,13 +116,13 @@ class Pieces:
         """The images of each piece of which a check has failed."""
         return [piece for piece in self.missing() if self._file(piece, FAILED).exists()]
 
-    def add(self, piece: range, outputs: Floats) -> None:
-        """Keeps the results of a piece.
+    def add(self, piece: range, outputs: Floats, beyond_samples: Flags | None = None) -> None:
+        """Keeps the results of a piece, and which of them are beyond those of samples.
 
         Raises:
             OutputError: they cannot be written.
         """
-        self._keep(self._file(piece), outputs)
+        self._keep(self._file(piece), outputs, beyond_samples)
         self._file(piece, FAILED).unlink(missing_ok=True)
 
     def fail(self, piece: range, shape: tuple[int, ...]) -> None:
@@ -128,13 +132,16 @@ class Pieces:
         Raises:
             OutputError: it cannot be written.
         """
-        self._keep(self._file(piece, FAILED), np.zeros((len(piece), *shape), np.float32))
+        self._keep(self._file(piece, FAILED), np.zeros((len(piece), *shape), np.float32), None)
 
-    def _keep(self, path: Path, outputs: Floats) -> None:
+    def _keep(self, path: Path, outputs: Floats, beyond_samples: Flags | None) -> None:
         with _writing(path):
             coming = path.with_suffix(".coming")
             with coming.open("wb") as file:
                 np.save(file, outputs)
+                # As many bytes whether they are known or not.
+                flags = np.full(len(outputs), UNKNOWN) if beyond_samples is None else beyond_samples.astype(np.int8)
+                np.save(file, flags)
                 file.flush()
                 os.fsync(file.fileno())
             coming.replace(path)
@@ -144,6 +151,14 @@ class Pieces:
         """The results of all pieces, in order."""
         for piece in self.all():
             yield np.load(self._file(piece))
+
+    def found(self, read: Read) -> Iterator[Predictions]:
+        """The predictions of all pieces, in order."""
+        for piece in self.all():
+            with self._file(piece).open("rb") as file:
+                outputs, flags = np.load(file), np.load(file)
+            known = None if np.any(flags == UNKNOWN) else flags.astype(np.bool_)
+            yield replace(read(outputs), beyond_samples=known)
 
     def __len__(self) -> int:
         """Images in all."""
@@ -240,13 +255,14 @@ class Attempts:
         """
         return self._insist(lambda client: client)
 
-    def predict(self, images: Floats) -> Floats | None:
-        """The outputs of a piece; None where a check of them has failed, of which the server is told nothing.
+    def predict(self, images: Floats) -> tuple[Floats, Flags | None] | None:
+        """The outputs of a piece, and which are beyond those of samples; None where a check of them has failed. The
+        server is told nothing of that.
 
         Raises: as `connected`.
         """
         try:
-            return self._insist(lambda client: client.predict(images))
+            return self._insist(lambda client: (client.predict(images), client.last_beyond_samples))
         except RunError as error:
             if error.code != FAILED_CHECK:
                 raise
@@ -317,16 +333,19 @@ def write(out: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
 
 
 def _tables(titles: Titles, pieces: Pieces, read: Read) -> Iterator[dict[str, Any]]:
-    """The columns of each piece: index and name of the input, class and its probability, outputs."""
+    """The columns of each piece: index and name of the input, class and its probability, whether the result is beyond
+    those of samples, outputs."""
     first = 0
-    for outputs in pieces.outputs():
-        found, last = read(outputs), first + len(outputs)
+    for found in pieces.found(read):
+        last = first + len(found)
         table: dict[str, Any] = {"index": list(range(first, last)), "input": titles(first, last)}
         if found.classes is not None:
             table["class"] = found.classes.tolist()
             if found.probabilities is not None:
                 table["probability"] = found.probabilities.max(axis=1).tolist()
-        table["outputs"] = outputs.reshape(len(outputs), -1).tolist()
+        if found.beyond_samples is not None:
+            table["beyond_samples"] = found.beyond_samples.tolist()
+        table["outputs"] = found.outputs.reshape(len(found), -1).tolist()
         first = last
         yield table
 
@@ -378,12 +397,13 @@ def _write_npz(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
         "outputs": lambda found: found.outputs,
         "classes": lambda found: found.classes,
         "probabilities": lambda found: found.probabilities,
+        "beyond_samples": lambda found: found.beyond_samples,
     }
-    first = read(next(pieces.outputs()))
+    first = next(pieces.found(read))
     with zipfile.ZipFile(path, "w") as archive:
         for name, column in columns.items():
             if column(first) is not None:
-                parts = (np.asarray(column(read(outputs))) for outputs in pieces.outputs())
+                parts = (np.asarray(column(found)) for found in pieces.found(read))
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     _write_array(file, len(pieces), parts)
 

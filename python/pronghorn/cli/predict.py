@@ -20,7 +20,7 @@ from pronghorn._inputs import takes_bytes
 from pronghorn._model import Stats
 from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
-from pronghorn._outputs import INDICES, Predictions, kind_of
+from pronghorn._outputs import INDICES, Predictions, beyond_samples, kind_of
 from pronghorn._security import security_bits
 from pronghorn._streams import Images, open_images
 from pronghorn.cli.channel import ClientChannel
@@ -42,7 +42,7 @@ from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
 from pronghorn.cli.spread import spread
-from pronghorn.errors import InputError, InputWarning, RunError
+from pronghorn.errors import InputError, InputWarning, RangeWarning, RunError
 
 MOST_AT_ONCE = 1 << 12
 """Images that are read at a time where no piece is predicted."""
@@ -337,13 +337,15 @@ def _predict_pieces(
         with progress_bar() as bar, warnings.catch_warnings():
             # `check_range` has said it with the command line's words.
             warnings.simplefilter("ignore", InputWarning)
+            # Said once, of all pieces.
+            warnings.simplefilter("ignore", RangeWarning)
             bar.phase("predicting")
             for each in missing:
-                outputs = attempts.predict(batch.images[each.start : each.stop])
-                if outputs is None:
+                found = attempts.predict(batch.images[each.start : each.stop])
+                if found is None:
                     pieces.fail(each, client.output_shape)
                 else:
-                    pieces.add(each, outputs)
+                    pieces.add(each, *found)
                 done += len(each)
                 if bar.progress is not None:
                     bar.progress(done, images)
@@ -356,12 +358,18 @@ def _predict_pieces(
         return Predictions.of(outputs, plan["finish"], batch.kind)
 
     write(out, batch.images.titles, pieces, read)
-    accuracy = batch.accuracy(read(outputs) for outputs in pieces.outputs())
+    accuracy = batch.accuracy(pieces.found(read))
+    known = [each.beyond_samples for each in pieces.found(read) if each.beyond_samples is not None]
+    beyond = sum(int(np.count_nonzero(each)) for each in known) if known else None
     pieces.remove()
+    if beyond:
+        warnings.warn(beyond_samples(beyond, images), RangeWarning, stacklevel=2)
     seconds = time.monotonic() - started
     if as_json:
         counts = {"images": images, "pieces": len(missing), "piece": piece, "failures": attempts.failures}
-        print(json.dumps({**counts, "seconds": seconds, "accuracy": accuracy, "out": str(out)}))
+        print(
+            json.dumps({**counts, "beyond_samples": beyond, "seconds": seconds, "accuracy": accuracy, "out": str(out)})
+        )
         return
     print(f"{images:,} images, all in {out}")
     if accuracy is not None:

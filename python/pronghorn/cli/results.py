@@ -44,14 +44,17 @@ class Results:
     def json(self) -> Record:
         """For programs."""
         classes = {} if self._found.classes is None else {"classes": self._found.classes.tolist()}
-        results = [{"input": title, **self._entry(index)} for index, title in enumerate(self._titles)]
+        results = [
+            {"input": title, **self._entry(index), **self._beyond(index)} for index, title in enumerate(self._titles)
+        ]
         return {"outputs": self._found.kind, **classes, "results": results}
 
     def print(self, out: Path | None, shown: int) -> None:
         """For people: the first `shown` images; `out` is the file that has all."""
         count = len(self._titles)
         for index, title in enumerate(self._titles[:shown]):
-            print(f"{title}: {self._line(index)}")
+            mark = " (beyond the samples: likely wrong)" if self._beyond(index).get("beyond_samples") else ""
+            print(f"{title}: {self._line(index)}{mark}")
         if count > shown:
             print(f"and {count - shown} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
 
@@ -64,6 +67,11 @@ class Results:
         if self._found.classes is not None:
             return self._named(int(self._found.classes[index]))
         return {"values": self._found.outputs[index].tolist()}
+
+    def _beyond(self, index: int) -> Record:
+        """Whether one image's result is beyond those of the samples, where that is known."""
+        known = self._found.beyond_samples
+        return {} if known is None else {"beyond_samples": bool(known[index])}
 
     def _line(self, index: int) -> str:
         """One image's result in words."""
@@ -119,6 +127,7 @@ class Outcome:
             **({"prepared": _costs(self.prepared)} if self.prepared is not None else {}),
             "clamped_inputs": last.clamped_inputs,
             "clamped_activations": last.clamped_activations,
+            "beyond_samples": last.beyond_samples,
             "peak_memory_bytes": _native.peak_memory_bytes(),
             **self.results.json(),
         }

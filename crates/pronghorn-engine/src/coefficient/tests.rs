@@ -235,6 +235,7 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         finish: Vec::new(),
         max_batch: 16,
         key_checks: 1,
+        sampled: None,
     }
 }
 

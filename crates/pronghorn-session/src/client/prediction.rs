@@ -30,6 +30,9 @@ impl ImagesDone {
 pub struct Prediction {
     /// `[image][element]`, as many elements each as the plan's `output_len`.
     pub outputs: Vec<f32>,
+    /// For each image, whether its result is beyond those of the server's samples, and so likely
+    /// wrong; none where the plan does not say.
+    pub beyond_samples: Option<Vec<bool>>,
     /// What they cost.
     pub stats: Stats,
     /// Why the store did not keep what the server published. Later connections fetch it again.

@@ -1,0 +1,93 @@
+"""Results beyond those of the samples: the client is warned."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import pronghorn
+from helpers import floats, model, node
+from pronghorn.cli import app
+
+LEVELS = ("two-party", "client-aided")
+
+
+def summed() -> np.ndarray:
+    """Weights that add all inputs up, once and twice."""
+    return np.array([[1.0, 2.0]] * 6, np.float32)
+
+
+@pytest.fixture(scope="module")
+def samples() -> np.ndarray:
+    """Rows with one number that is not zero: sums are no larger than the inputs."""
+    return np.concatenate([np.eye(6), -np.eye(6), np.eye(6) / 2]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def sums(samples: np.ndarray) -> pronghorn.Model:
+    return pronghorn.load(model([node("Gemm", "x w", "y")], ("N", 6), {"w": summed()}), samples=samples)
+
+
+def inputs() -> np.ndarray:
+    """Two rows like the samples, and two whose numbers are those of samples and whose sums are not."""
+    return np.array([np.eye(6)[2], [0.0] * 6, [1.0] * 6, [-1.0] * 6], np.float32)
+
+
+@pytest.mark.parametrize("trust", LEVELS)
+def test_clients_are_warned(sums: pronghorn.Model, trust: str) -> None:
+    with pronghorn.serve(sums, "127.0.0.1:0", trust) as server, pronghorn.connect(server.address, trust) as client:
+        with pytest.warns(pronghorn.RangeWarning, match="2 results are beyond those of the samples"):
+            found = client.classify(inputs(), outputs="values")
+        assert found.beyond_samples is not None
+        assert client.last_stats is not None
+        assert found.beyond_samples.tolist() == [False, False, True, True]
+        assert client.last_stats.beyond_samples == 2
+        np.testing.assert_allclose(found.outputs, inputs() @ summed(), atol=0.5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pronghorn.RangeWarning)
+            client.predict(inputs()[:2])
+        assert client.last_beyond_samples is not None
+        assert not client.last_beyond_samples.any()
+
+
+def test_plans_without_values_or_samples_say_nothing(samples: np.ndarray) -> None:
+    nodes = [node("Gemm", "x w", "g"), node("ArgMax", "g", "y", axis=1)]
+    classes = pronghorn.load(model(nodes, ("N", 6), {"w": floats(6, 3)}, output_dtype=7), samples=samples)
+    bare = pronghorn.load(model([node("Gemm", "x w", "y")], ("N", 6), {"w": summed()}), input_range=(-1, 1))
+    for each in (classes, bare):
+        assert json.loads(each.plan("two-party").to_json())["plan"]["sampled"] is None
+        assert each.verify(inputs(), secure=False).beyond_samples is None
+
+
+def test_verify_counts(sums: pronghorn.Model) -> None:
+    report = sums.verify(inputs(), secure=False)
+    assert report.beyond_samples == 2
+    assert "results beyond those of the samples: 2 of 4: likely wrong" in str(report)
+    assert sums.verify(inputs()[:2], secure=False).beyond_samples == 0
+
+
+def test_files_say_which(sums: pronghorn.Model, tmp_path: Path) -> None:
+    data = tmp_path / "inputs.npy"
+    np.save(data, inputs())
+    wanted = [False, False, True, True]
+    with pronghorn.serve(sums, "127.0.0.1:0", "client-aided") as server:
+        asked = ["predict", str(data), "--server", server.address, "--trust", "client-aided", "--outputs", "values"]
+        out = tmp_path / "out.npz"
+        found = CliRunner().invoke(app, [*asked, "--json", "--out", str(out)])
+        printed = json.loads(found.stdout)
+        assert printed["beyond_samples"] == 2
+        assert [each["beyond_samples"] for each in printed["results"]] == wanted
+        with np.load(out) as archive:
+            assert archive["beyond_samples"].tolist() == wanted
+        lines = CliRunner().invoke(app, asked).stdout.splitlines()
+        assert [line.endswith("(beyond the samples: likely wrong)") for line in lines[:4]] == wanted
+        table = tmp_path / "out.csv"
+        found = CliRunner().invoke(app, [*asked, "--json", "--batch", "--piece", "3", "--out", str(table)])
+        assert json.loads(found.stdout)["beyond_samples"] == 2, found.output
+        header, *rows = [line.split(",") for line in table.read_text().splitlines()]
+        assert [row[header.index("beyond_samples")] for row in rows] == [str(each) for each in wanted]
