@@ -7,9 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zeroize::Zeroize;
 
-/// Most buffers that wait.
-const MOST: usize = 6;
-
 /// Buffers of one party's batch. Clones share them. They are wiped when the last clone goes.
 pub(crate) struct Pool<W: Zeroize>(Arc<Mutex<Buffers<W>>>);
 
@@ -34,36 +31,35 @@ impl<W: Zeroize> Default for Pool<W> {
 }
 
 impl<W: Zeroize + Clone + Default> Pool<W> {
-    /// A buffer of so many words, which mean nothing: the smallest that has them, or the largest.
+    /// A buffer of so many words, which mean nothing: the smallest that has room for them, unless
+    /// that is twice as large. Where there is none the largest that waits goes, so that there are
+    /// never more than were in use at once.
     pub fn take(&self, words: usize) -> Vec<W> {
         let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |at: &usize| buffers.0[*at].len() >= words;
         let places = 0..buffers.0.len();
-        let smallest = places
-            .clone()
-            .filter(fits)
-            .min_by_key(|&at| buffers.0[at].len());
-        let largest = || places.max_by_key(|&at| buffers.0[at].len());
-        let mut buffer = match smallest.or_else(largest) {
-            Some(at) => buffers.0.swap_remove(at),
-            None => Vec::new(),
-        };
-        drop(buffers);
-        if buffer.len() < words {
-            // What it had need not be copied.
-            buffer.zeroize();
-            buffer = vec![W::default(); words];
+        let room = |at: &usize| buffers.0[*at].capacity();
+        let fits = |at: &usize| (words..=2 * words).contains(&room(at));
+        let smallest = places.clone().filter(fits).min_by_key(room);
+        let found = smallest.map(|at| buffers.0.swap_remove(at));
+        if found.is_none()
+            && let Some(largest) = places.max_by_key(|at| buffers.0[*at].capacity())
+        {
+            buffers.0.swap_remove(largest).zeroize();
         }
-        buffer.truncate(words);
-        buffer
+        drop(buffers);
+        match found {
+            Some(mut buffer) => {
+                buffer.resize(words, W::default());
+                buffer
+            }
+            None => vec![W::default(); words],
+        }
     }
 
     /// Takes a buffer back.
     pub fn give(&self, buffer: Vec<W>) {
         let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if buffers.0.len() < MOST && !buffer.is_empty() {
-            buffers.0.push(buffer);
-        }
+        buffers.0.push(buffer);
     }
 }
 
@@ -83,6 +79,11 @@ mod tests {
         pool.give(vec![2; 9]);
         assert_eq!(pool.take(1), [1]);
         assert_eq!(pool.take(20), [0; 20]);
-        assert!(pool.take(4) == [0; 4], "the largest made room");
+        assert_eq!(pool.take(4), [0; 4], "the largest made room");
+        // What a shorter use cut off has room again.
+        let mut buffer = vec![3; 8];
+        buffer.truncate(6);
+        pool.give(buffer);
+        assert_eq!(pool.take(8), [3, 3, 3, 3, 3, 3, 0, 0]);
     }
 }

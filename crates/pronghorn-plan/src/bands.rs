@@ -29,6 +29,9 @@ const MOST_BANDS: usize = 128;
 /// Most bands of a batch, so that a plan from outside takes no more memory for them than 30 MB.
 const MOST_IN_ALL: usize = 1 << 17;
 
+/// Most bands times the readers of a value: each band looks at all readers of what it reads.
+const MOST_LOOKS: usize = 1 << 22;
+
 /// Rows that a step reads for rows of its value: those of windows, one over the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
@@ -124,7 +127,12 @@ pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
         .collect();
     let count = |step: &Step| step.rows.div_ceil(step.band.max(1));
     let all: usize = steps[1..].iter().map(count).sum();
-    (all >= steps.len() && all <= MOST_IN_ALL).then(|| Order::new(plan, steps).list())
+    if all < steps.len() || all > MOST_IN_ALL {
+        return None;
+    }
+    let order = Order::new(plan, steps);
+    let readers = order.readers.iter().map(Vec::len).max().unwrap_or(0);
+    (all.saturating_mul(readers) <= MOST_LOOKS).then(|| order.list())
 }
 
 /// What the order needs of a step.
@@ -139,6 +147,8 @@ struct Step {
     keeps: bool,
     /// Rows made.
     done: usize,
+    /// Those of the next band; none at the end.
+    next: Range<usize>,
     /// Rows of the input read, where it keeps them.
     read: usize,
 }
@@ -147,14 +157,17 @@ impl Step {
     fn new(plan: &CheckedPlan, index: usize, batch: usize) -> Self {
         let (place, protocol) = (plan.place(index), plan.steps[index].kind.as_step());
         let (rule, band) = of_step(&place, protocol, batch);
-        Self {
+        let step = Self {
             rows: rows_of(&place.value().shape),
             band,
             rule,
             keeps: protocol.keeps_rows(),
             done: 0,
+            next: 0..0,
             read: 0,
-        }
+        };
+        let next = step.next_rows(rows_of(&place.input().shape));
+        Self { next, ..step }
     }
 
     /// The rows of the input that `rows` of the value follow from, of an input of `height` rows.
@@ -165,7 +178,8 @@ impl Step {
     }
 
     /// The rows of the next band. One that keeps rows of its input, which has `height`, reads some
-    /// in each band: rows that follow from what it has come with the band before.
+    /// in each band: rows that follow from what it has come with the band before. Takes time
+    /// proportional to those, so it is asked once a band.
     fn next_rows(&self, height: usize) -> Range<usize> {
         let mut rows = self.done..(self.done + self.band).min(self.rows);
         let end = |rows: Range<usize>| self.window(rows, height).end;
@@ -195,7 +209,8 @@ fn of_step(place: &Place<'_>, protocol: &dyn StepPlan, batch: usize) -> (Option<
         }
         None => rows,
     };
-    (rule, band)
+    // A step in one band reads its input whole: also rows that no window has.
+    (rule.filter(|_| band < rows), band)
 }
 
 /// Bands of a step, about: windows that read nothing new come with the band before.
@@ -267,8 +282,7 @@ impl<'a> Order<'a> {
         let mut inputs = self.plan.steps[index].inputs.iter();
         let is_there = |&input: &usize| {
             let value = &self.steps[input];
-            let rows = step.next_rows(value.rows);
-            step.window(rows, value.rows).end <= value.done
+            step.window(step.next.clone(), value.rows).end <= value.done
         };
         if step.done < step.rows && inputs.all(is_there) {
             self.ready.insert(index);
@@ -279,7 +293,7 @@ impl<'a> Order<'a> {
         let inputs = &self.plan.steps[index].inputs;
         let height = inputs.first().map_or(0, |&input| self.steps[input].rows);
         let step = &self.steps[index];
-        let rows = step.next_rows(height);
+        let rows = step.next.clone();
         let window = step.window(rows.clone(), height);
         let reads = |&input: &usize| {
             let window = step.window(rows.clone(), self.steps[input].rows);
@@ -292,6 +306,7 @@ impl<'a> Order<'a> {
         let step = &mut self.steps[index];
         step.done = rows.end;
         step.read = step.read.max(window.end);
+        step.next = step.next_rows(height);
         let next = self.first_needed(index, height, false);
         let keeps = inputs.iter().map(|&input| self.first_read(input)).collect();
         Band {
@@ -311,7 +326,7 @@ impl<'a> Order<'a> {
         if step.done == step.rows {
             return height;
         }
-        let first = step.window(step.next_rows(height), height).start;
+        let first = step.window(step.next.clone(), height).start;
         match unread && step.keeps {
             true => first.max(step.read),
             false => first,

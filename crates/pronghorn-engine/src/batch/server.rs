@@ -109,17 +109,24 @@ impl<W: Word> PreparedLayer<W> {
             out_channels: self.addend.len(),
             ..portion.geometry.clone()
         };
-        let mut packed = self
-            .packed
-            .lock()
-            .unwrap_or_else(|broken| broken.into_inner());
-        if let Some(found) = packed.iter().find(|packed| packed.geometry == geometry) {
-            return Ok(found.clone());
+        let lock = || {
+            self.packed
+                .lock()
+                .unwrap_or_else(|broken| broken.into_inner())
+        };
+        let found = lock()
+            .iter()
+            .find(|packed| packed.geometry == geometry)
+            .cloned();
+        if let Some(found) = found {
+            return Ok(found);
         }
         let Some(stacked) = &self.stacked else {
             return Err(unsupported(step, "it has no bands"));
         };
+        // Other batches go on meanwhile. Two that pack the same do it twice.
         let new = Arc::new(Packed::new(step, &geometry, stacked)?);
+        let mut packed = lock();
         if packed.len() == MOST_LAYOUTS {
             packed.remove(1);
         }

@@ -23,6 +23,7 @@ use crate::{
     connection::Shelf,
     error::EngineError,
     machine::{Carry, Made, Prepared, PreparedStep, prepared_as},
+    pool::Pool,
     protocol::{At, Compile, Next, Side, first, unsupported, with_word},
     share::{Batch, Share},
 };
@@ -148,7 +149,7 @@ impl<W: Word> Side for ClientSide<W> {
             input,
             place,
             None,
-            &at.shelf.at(0),
+            &Pool::default(),
         )?;
         Ok(Next::Machine(Box::new(machine)))
     }
@@ -195,7 +196,7 @@ impl<W: Word> Side for ServerSide<W> {
             first(inputs),
             masks,
             place,
-            (None, at.shelf.at(0)),
+            (None, Pool::default()),
         )?;
         Ok(Next::Machine(Box::new(machine)))
     }

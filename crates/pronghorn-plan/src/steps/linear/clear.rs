@@ -203,7 +203,9 @@ impl StepPlan for ClearLinear {
     fn rows(&self, place: &Place<'_>) -> Option<bands::Rows> {
         let Self { geometry, .. } = self;
         let [height, width] = geometry.input;
-        let is_layers = place.input().shape == [geometry.in_channels, height, width];
+        let [rows, columns] = geometry.output().ok()?;
+        let is_layers = place.input().shape == [geometry.in_channels, height, width]
+            && place.value().shape == [geometry.out_channels, rows, columns];
         is_layers.then(|| bands::Rows::alike().then(&geometry.window, height))
     }
 
@@ -211,19 +213,19 @@ impl StepPlan for ClearLinear {
         true
     }
 
+    /// The server's memory goes from band to band: as many buffers as rows in, `a'` and `b'` need,
+    /// each as large as the largest.
     fn band_memory(&self, step: &Compiled<'_>, batch: usize, band: &Band) -> (StepMemory, u64) {
         let place = &step.place;
         let words = |value: &ValueSpec, rows: usize| value.len() / rows_of(&value.shape) * rows;
-        let rows = Rows {
-            inputs: words(place.input(), band.window.len()),
-            outputs: words(place.value(), band.rows.len()),
-            parts: self.parts.len(),
-        };
+        let word = self.rlwe.word.rates().bytes;
+        let largest = words(place.input(), band.window.len())
+            .max(words(place.value(), band.rows.len()) * self.parts.len());
+        let columns = self.rlwe.degree.max(batch) as u64;
         let halo = words(place.input(), band.halo().len()) as u64 * batch as u64;
-        let kept = halo * self.rlwe.word.rates().bytes;
-        let works = rows.memory(&self.rlwe, batch);
-        let server = works.server + kept;
-        (StepMemory { server, ..works }, kept)
+        let kept = halo * word;
+        let server = 3 * largest as u64 * columns * word + kept;
+        (StepMemory { server, client: 0 }, kept)
     }
 
     fn rlwe(&self) -> Option<&Rlwe> {
