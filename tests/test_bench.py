@@ -201,6 +201,19 @@ def test_batch(tmp_path: Path) -> None:
     found = records("batch", tmp_path)
     assert {record["metric"] for record in found} == {"product", "ciphertext"}
     assert all(record["security_bits"] >= 128 for record in found)
+    # CryptoNets' layers and kinds of MobileNet's, with words of both sizes and beside a ceiling.
+    for layer in (
+        "dense 845",
+        "conv 5x5/2",
+        "conv 3x3/2",
+        "conv 3x3,",
+        "depthwise 3x3,",
+        "depthwise 3x3/2",
+        "conv 1x1",
+    ):
+        rows = [record for record in found if record["case"].startswith(layer)]
+        assert {word for word in (32, 64) for row in rows if f"{word}-bit words" in row["case"]} == {32, 64}
+        assert all(row["reference"]["value"] > 0 for row in rows)
 
 
 def test_cryptonets_square(tmp_path: Path) -> None:
@@ -432,15 +445,22 @@ def test_multikey_network(tmp_path: Path) -> None:
 
 def test_words(tmp_path: Path) -> None:
     found = records("words", tmp_path)
-    # The paper's parameters, which the security table allows.
-    assert all(record["security_bits"] >= 128 for record in found)
-    assert all(record["parameters"]["degree"] == 16384 for record in found)
-    assert all(record["parameters"]["prime_bits"] == [29] * 11 for record in found)
+    mobilenet = [record for record in found if record["parameters"]["network"] == "MobileNet"]
+    cryptonets = [record for record in found if record["parameters"]["network"] == "CryptoNets"]
+    assert len(mobilenet) + len(cryptonets) == len(found)
+    # CryptoNets' parameters in the paper are in the security table. MobileNet's are not: its "security level 0".
+    assert all(record["security_bits"] >= 128 for record in cryptonets)
+    assert all(record["security_bits"] is None for record in mobilenet)
+    for of, degree, primes in ((cryptonets, 16384, 11), (mobilenet, 4096, 5)):
+        assert all(record["parameters"]["degree"] == degree for record in of)
+        assert all(record["parameters"]["prime_bits"] == [29] * primes for record in of)
     assert all(record["parameters"]["largest error of a result"] < 0.02 for record in found)
-    for case in ("real packing", "complex packing"):
-        for cores in {"1 core", f"{MOST} core"}:
-            beside = sources(found, f"{case}, {cores}", "speedup of 32-bit words, both parties")
-            assert len(beside) == 2
+    for network, table, references in (("", 2, 2), ("MobileNetV2 0.35 on 96x96, ", 3, 1)):
+        for case in ("real packing", "complex packing"):
+            for cores in {"1 core", f"{MOST} core"}:
+                beside = sources(found, f"^{network}{case}, {cores}", "speedup of 32-bit words, both parties")
+                assert len(beside) == references
+                assert any(f"Table {table}," in source for source in beside)
 
 
 @pytest.mark.skipif(
@@ -619,4 +639,4 @@ def test_the_core_refuses_what_cannot_be_measured() -> None:
     with pytest.raises(_core.NativeError, match="no operation"):
         chains.WIDE[4096].make().seconds("nothing", 1)
     with pytest.raises(_core.NativeError, match="real and imaginary"):
-        _core.bench_cryptonets(32, 1024, [29] * 7, 30, 29, None, True, False, 50, 1)
+        _core.bench_words("CryptoNets", 32, 1024, [29] * 7, 30, 29, None, True, False, 50, 1)

@@ -44,7 +44,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(networks::bench_batch, module)?)?;
     module.add_function(wrap_pyfunction!(networks::bench_parties, module)?)?;
     module.add_function(wrap_pyfunction!(layers::bench_slot_layer, module)?)?;
-    module.add_function(wrap_pyfunction!(networks::bench_cryptonets, module)?)?;
+    module.add_function(wrap_pyfunction!(networks::bench_words, module)?)?;
     module.add_function(wrap_pyfunction!(layers::bench_rotation_free_paper, module)?)?;
     Ok(())
 }

@@ -4,8 +4,8 @@ use numpy::PyReadonlyArrayDyn;
 use pronghorn_bench::{
     Figure, activations,
     ckks::CkksBenchError,
-    cryptonets::{self, Activation, Packing},
     parties::{Batch, Connection},
+    words::{self, Activation, Network, Packing},
 };
 use pronghorn_bindings::{array, machine::pool, model::Compiled, native};
 use pronghorn_engine::measure;
@@ -44,12 +44,13 @@ fn dictionary<'py>(py: Python<'py>, figure: &Figure) -> PyResult<Bound<'py, PyDi
     Ok(entry)
 }
 
-/// CryptoNets with an operation a weight, as HE-Transformer runs it: the seconds of each step, and
+/// A network with an operation a weight, as HE-Transformer runs it: the seconds of each step, and
 /// what was run.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-pub fn bench_cryptonets<'py>(
+pub fn bench_words<'py>(
     py: Python<'py>,
+    network: &str,
     word_bits: u32,
     degree: usize,
     prime_bits: Vec<u32>,
@@ -61,7 +62,13 @@ pub fn bench_cryptonets<'py>(
     one_in: usize,
     threads: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let config = cryptonets::Config {
+    let network = match network {
+        "CryptoNets" => Network::CryptoNets,
+        "MobileNet" => Network::MobileNet,
+        other => return Err(native(format!("there is no network {other:?} here"))),
+    };
+    let config = words::Config {
+        network,
         n: degree,
         bits: prime_bits,
         special_bits,
@@ -80,8 +87,8 @@ pub fn bench_cryptonets<'py>(
         one_in: one_in.max(1),
     };
     let run = match word_bits {
-        32 => cryptonets::run::<u32>,
-        64 => cryptonets::run::<u64>,
+        32 => words::run::<u32>,
+        64 => words::run::<u64>,
         other => return Err(native(CkksBenchError::WordBits(other))),
     };
     let pool = pool(Some(threads))?;

@@ -105,7 +105,8 @@ class NttBench:
     def seconds(self, inverse: bool, iterations: int, level: str | None = None) -> float:
         """Seconds of one transform: the mean; at the level in use where none is named."""
 
-def bench_cryptonets(
+def bench_words(
+    network: str,
     word_bits: int,
     degree: int,
     prime_bits: list[int],
@@ -117,7 +118,7 @@ def bench_cryptonets(
     one_in: int,
     threads: int,
 ) -> dict[str, Any]:
-    """CryptoNets, an operation a weight: client, server (seconds by step), error, security_bits, images and others."""
+    """A network, an operation a weight: client, server (seconds by step), error, security_bits, images and others."""
 
 def bench_parties(
     compiled: Compiled, inputs: NDArray[np.float32], threads: int

@@ -48,7 +48,7 @@ def _slots(report: Report, suite: str, word: int, primes: list[int], count: int,
     found: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     for _ in range(rounds):
         for complex_packing, runs in found.items():
-            runs.append(_core.bench_cryptonets(*arguments, complex_packing, True, one_in, count))
+            runs.append(_core.bench_words("CryptoNets", *arguments, complex_packing, True, one_in, count))
     amortised: dict[bool, float] = {}
     for complex_packing, runs in found.items():
         seconds = min(sum(run["client"].values()) + sum(run["server"].values()) for run in runs)

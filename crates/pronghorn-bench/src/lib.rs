@@ -6,13 +6,15 @@
 
 pub mod activations;
 pub mod ckks;
-pub mod cryptonets;
+mod cryptonets;
 mod kernels;
+mod mobilenet;
 pub mod multikey;
 pub mod multikey_network;
 pub mod ntt;
 pub mod parties;
 pub mod rotation_free;
 pub mod slot;
+pub mod words;
 
 pub use kernels::{Figure, batch};

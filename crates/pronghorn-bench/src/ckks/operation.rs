@@ -40,6 +40,9 @@ pub enum CkksBenchError {
         "squares mix the real and imaginary parts of a slot: take ReLU activations, or real packing"
     )]
     ComplexSquares,
+    /// Squares in place of ReLU6.
+    #[error("MobileNet has ReLU6: take ReLU activations")]
+    MobileNetSquares,
     /// Rescaling the last prime away.
     #[error("rescaling needs two primes")]
     OneLimb,
