@@ -118,7 +118,7 @@ pub use channel::{
     ChannelError, ClientChannel, ClientTls, KeyRequest, ServerChannel, ServerTls, Token, Trusted,
     check_files, fingerprint, make_keys,
 };
-#[cfg(feature = "fixed-keys")]
+#[cfg(any(test, feature = "fixed-keys"))]
 pub use channel::{Opened, Peers};
 pub use client::{
     Client, ConnectOptions, ImagesDone, Prediction, Stats, TicketSource, list_models,

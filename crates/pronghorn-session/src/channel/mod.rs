@@ -25,7 +25,7 @@ mod client;
 mod error;
 mod exporter;
 mod files;
-#[cfg(feature = "fixed-keys")]
+#[cfg(any(test, feature = "fixed-keys"))]
 mod fixed;
 mod handshake;
 mod keys;
@@ -47,7 +47,7 @@ use rustls::crypto::{
     },
 };
 
-#[cfg(feature = "fixed-keys")]
+#[cfg(any(test, feature = "fixed-keys"))]
 pub use self::fixed::{Opened, Peers};
 use self::token::Tokens;
 pub(crate) use self::{
