@@ -6,9 +6,10 @@ mod common;
 use common::{
     check, exchange_with,
     networks::{Middle, aided, around, in_bands, options, plan},
-    numbers,
+    numbers, tensors,
 };
 use pronghorn_engine::{ClientRun, EngineError, ServerModel, ServerRun};
+use pronghorn_graph::graph::Graph;
 use pronghorn_plan::{TrustLevel, bands, cost};
 
 /// In words of 32 bits, in two digits and more, and in words of 64 bits; one row a band, and several.
@@ -99,4 +100,55 @@ fn damage_in_a_band_is_an_error_or_another_result() {
         }
     }
     assert!(refused > count / 2, "{refused} of {count}");
+}
+
+/// Windows that leave rows at the bottom unread, in layers of one band beside layers of several:
+/// a shortcut of 1x1 with stride 2, and a cropping pool.
+#[test]
+fn unread_rows_equal_the_oracle() {
+    let window = |kernel: usize, stride: usize, padding: usize| {
+        let (k, s, p) = (kernel, stride, padding);
+        format!(
+            r#""window":{{"kernel":[{k},{k}],"stride":[{s},{s}],"dilation":[1,1],"padding":[{p},{p},{p},{p}]}}"#
+        )
+    };
+    let conv = |name: &str, window: String, input: usize, shape: &str| {
+        format!(
+            r#"{{"name":"{name}","op":{{"kind":"conv",{window},"groups":1,"weight":"{name}","bias":null}},"inputs":[{input}],"shape":[{shape}]}}"#
+        )
+    };
+    let pool = format!(
+        r#"{{"name":"pool","op":{{"kind":"average_pool",{},"count_include_pad":false}},"inputs":[1],"shape":[16,5,5]}}"#,
+        window(2, 2, 0)
+    );
+    let nodes = [
+        r#"{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2,11,11]}"#.to_owned(),
+        conv("wide", window(3, 1, 1), 0, "16,11,11"),
+        conv("shortcut", window(1, 2, 0), 1, "2,6,6"),
+        conv("cropped", window(1, 3, 0), 1, "2,4,4"),
+        pool,
+        conv("narrow", window(2, 3, 0), 4, "1,2,2"),
+        r#"{"name":"a","op":{"kind":"reshape"},"inputs":[2],"shape":[72]}"#.to_owned(),
+        r#"{"name":"b","op":{"kind":"reshape"},"inputs":[3],"shape":[32]}"#.to_owned(),
+        r#"{"name":"c","op":{"kind":"reshape"},"inputs":[5],"shape":[4]}"#.to_owned(),
+        r#"{"name":"all","op":{"kind":"concat","axis":0},"inputs":[6,7,8],"shape":[108]}"#
+            .to_owned(),
+    ];
+    let json = format!(
+        r#"{{"name":"unread","nodes":[{}],"output":9}}"#,
+        nodes.join(",")
+    );
+    let weights = [
+        ("wide", &[16, 2, 3, 3][..]),
+        ("shortcut", &[2, 16, 1, 1]),
+        ("cropped", &[2, 16, 1, 1]),
+        ("narrow", &[1, 16, 2, 2]),
+    ];
+    let graph = Graph::from_json(&json, tensors(&weights, 3)).expect("a valid graph");
+    for band_bytes in [1 << 10, 3 << 20, 4 << 20, 6 << 20, 12 << 20] {
+        let built = in_bands(plan(&graph, options(TrustLevel::ClientAided)), band_bytes);
+        let bands = bands::bands(&built.plan, 3);
+        assert!(bands.is_some(), "{band_bytes}");
+        check(&built, &numbers(242 * 3, 8), 3);
+    }
 }
