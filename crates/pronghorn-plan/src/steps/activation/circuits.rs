@@ -155,13 +155,14 @@ impl Circuits {
         }
     }
 
-    /// Bytes of tables, and bits of the client's shares, for a batch.
+    /// Bytes of tables, and bits of the client's shares, for a batch: those of a circuit in whole
+    /// bytes, as they are sent.
     pub(super) fn sizes(&self, batch: usize) -> (u64, usize) {
         self.groups.iter().fold((0, 0), |(tables, bits), group| {
             let instances = group.elements.len() * batch;
             (
                 tables + group.circuit.table_bytes(instances) as u64,
-                bits + group.circuit.labelled_bits() * instances,
+                bits + (group.circuit.labelled_bits() * instances).next_multiple_of(8),
             )
         })
     }
