@@ -60,7 +60,7 @@ def test_plans_without_values_or_samples_say_nothing(samples: np.ndarray) -> Non
     classes = pronghorn.load(model(nodes, ("N", 6), {"w": floats(6, 3)}, output_dtype=7), samples=samples)
     bare = pronghorn.load(model([node("Gemm", "x w", "y")], ("N", 6), {"w": summed()}), input_range=(-1, 1))
     for each in (classes, bare):
-        assert json.loads(each.plan("two-party").to_json())["plan"]["sampled"] is None
+        assert json.loads(each.compiled("two-party").plan_json())["sampled"] is None
         assert each.verify(inputs(), secure=False).beyond_samples is None
 
 
