@@ -15,7 +15,7 @@ use std::{
 
 use pronghorn_plan::{
     CheckedPlan, Plan,
-    bands::{Band, bands, rows_of},
+    bands::{Band, order::bands, rows_of},
 };
 
 use crate::{

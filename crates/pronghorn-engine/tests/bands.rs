@@ -18,14 +18,14 @@ fn all_steps_equal_the_oracle() {
     for bits in [None, Some((11, 9)), Some((10, 14)), Some((11, 16))] {
         for (batch, band_bytes) in [(1, 1 << 10), (3, 3 << 10), (100, 100 << 10)] {
             let built = in_bands(aided(4, bits), band_bytes);
-            let bands = bands::bands(&built.plan, batch).expect("the plan goes by bands");
+            let bands = bands::order::bands(&built.plan, batch).expect("the plan goes by bands");
             assert!(bands.len() > built.plan.steps.len());
             check(&built, &numbers(162 * batch, batch as u64), batch);
         }
     }
     // Several blocks and a part.
     let built = in_bands(aided(4, None), 1 << 20);
-    assert!(bands::bands(&built.plan, 5000).is_some());
+    assert!(bands::order::bands(&built.plan, 5000).is_some());
     check(&built, &numbers(162 * 5000, 9), 5000);
 }
 
@@ -51,7 +51,7 @@ fn every_middle_equals_the_oracle() {
             plan(&around(middle), options(TrustLevel::ClientAided)),
             1 << 10,
         );
-        let bands = bands::bands(&built.plan, 50).expect("the plan goes by bands");
+        let bands = bands::order::bands(&built.plan, 50).expect("the plan goes by bands");
         assert!(bands.len() > built.plan.steps.len(), "{}", bands.len());
         check(&built, &numbers(32 * 50, 3), 50);
     }
@@ -147,7 +147,7 @@ fn unread_rows_equal_the_oracle() {
     let graph = Graph::from_json(&json, tensors(&weights, 3)).expect("a valid graph");
     for band_bytes in [1 << 10, 3 << 20, 4 << 20, 6 << 20, 12 << 20] {
         let built = in_bands(plan(&graph, options(TrustLevel::ClientAided)), band_bytes);
-        let bands = bands::bands(&built.plan, 3);
+        let bands = bands::order::bands(&built.plan, 3);
         assert!(bands.is_some(), "{band_bytes}");
         check(&built, &numbers(242 * 3, 8), 3);
     }

@@ -17,7 +17,7 @@ pub use seconds::{Seconds, Speed};
 
 use pronghorn_mpc::ot::{OtParameters, all_but_one};
 
-use crate::{bands, checked::CheckedPlan};
+use crate::{bands::order, checked::CheckedPlan};
 
 /// Bytes each way that a connection exchanges once to set up oblivious transfers.
 pub fn ot_setup(plan: &CheckedPlan) -> u64 {
@@ -131,8 +131,8 @@ pub fn online(plan: &CheckedPlan, batch: usize) -> StepCost {
 /// Bytes that step `index` holds for a batch: its protocol's, and the shares that it reads and
 /// makes; those of a band, of a batch that goes by bands.
 fn step_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
-    match bands::bands(plan, batch) {
-        Some(bands) => bands::memory(plan, batch, &bands).1[index],
+    match order::bands(plan, batch) {
+        Some(bands) => order::memory(plan, batch, &bands).1[index],
         None => whole_memory(plan, index, batch),
     }
 }
@@ -140,8 +140,8 @@ fn step_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
 /// That of all steps.
 fn step_memories(plan: &CheckedPlan, batch: usize) -> Vec<Memory> {
     let whole = |index| whole_memory(plan, index, batch);
-    match bands::bands(plan, batch) {
-        Some(bands) => bands::memory(plan, batch, &bands).1,
+    match order::bands(plan, batch) {
+        Some(bands) => order::memory(plan, batch, &bands).1,
         None => (0..plan.steps.len()).map(whole).collect(),
     }
 }
@@ -161,8 +161,8 @@ fn whole_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
 
 /// What each party holds at most while a batch runs.
 pub fn memory(plan: &CheckedPlan, batch: usize) -> Memory {
-    let steps = match bands::bands(plan, batch) {
-        Some(bands) => bands::memory(plan, batch, &bands).0,
+    let steps = match order::bands(plan, batch) {
+        Some(bands) => order::memory(plan, batch, &bands).0,
         None => (0..plan.steps.len())
             .map(|index| whole_memory(plan, index, batch))
             .fold(Memory::default(), Memory::most),

@@ -31,7 +31,7 @@ fn plans(band_bytes: u64) -> Vec<CheckedPlan> {
 #[test]
 fn rows_are_made_once_and_read_when_there() {
     for plan in plans(1 << 10) {
-        let bands = bands::bands(&plan, 7).expect("the plan goes by bands");
+        let bands = bands::order::bands(&plan, 7).expect("the plan goes by bands");
         let mut made = vec![0; plan.steps.len()];
         let (mut read, mut needed) = (made.clone(), vec![0; plan.steps.len()]);
         made[0] = rows_of(&plan.input().shape);
@@ -65,7 +65,7 @@ fn rows_are_made_once_and_read_when_there() {
 #[test]
 fn large_bands_are_no_bands() {
     for plan in plans(1 << 40) {
-        assert_eq!(bands::bands(&plan, 7), None);
+        assert_eq!(bands::order::bands(&plan, 7), None);
     }
 }
 

@@ -191,7 +191,7 @@ impl StepPlan for ClearLinear {
         let rows = self.sizes(&step.place);
         let cost = rows.cost(&self.rlwe, &self.geometry, batch);
         Cost::online(StepCost {
-            rounds: bands::count(&step.place, self, batch) as u32,
+            rounds: bands::height::count(&step.place, self, batch) as u32,
             ..cost
         })
     }

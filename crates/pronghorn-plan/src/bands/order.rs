@@ -1,0 +1,249 @@
+//! The order of a batch's bands, and the memory that it takes.
+
+use std::{collections::BTreeSet, ops::Range};
+
+use super::{Band, Rows, height::of_step, rows_of};
+use crate::{
+    checked::CheckedPlan,
+    cost::{Memory, StepMemory},
+    plan::Plan,
+    trust::TrustLevel,
+};
+
+/// Most bands of a batch, so that a plan from outside takes no more memory for them than 30 MB.
+const MOST_IN_ALL: usize = 1 << 17;
+
+/// Most bands times the readers of a value: each band looks at all readers of what it reads.
+const MOST_LOOKS: usize = 1 << 22;
+
+/// The bands of a batch, in the order of both parties; `None` where step after step is that order:
+/// under another trust level, where no step has two bands, and where there would be too many.
+pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
+    if plan.trust != TrustLevel::ClientAided {
+        return None;
+    }
+    let steps: Vec<Step> = (0..plan.steps.len())
+        .map(|index| Step::new(plan, index, batch))
+        .collect();
+    let count = |step: &Step| step.rows.div_ceil(step.band.max(1));
+    let all: usize = steps[1..].iter().map(count).sum();
+    if all < steps.len() || all > MOST_IN_ALL {
+        return None;
+    }
+    let order = Order::new(plan, steps);
+    let readers = order.readers.iter().map(Vec::len).max().unwrap_or(0);
+    (all.saturating_mul(readers) <= MOST_LOOKS).then(|| order.list())
+}
+
+/// What the order needs of a step.
+struct Step {
+    /// Rows of its value.
+    rows: usize,
+    /// Rows of a band.
+    band: usize,
+    /// The rows that it reads, where it goes by bands.
+    rule: Option<Rows>,
+    /// Whether it keeps rows that it has read.
+    keeps: bool,
+    /// Rows made.
+    done: usize,
+    /// Those of the next band; none at the end.
+    next: Range<usize>,
+    /// Rows of the input read, where it keeps them.
+    read: usize,
+}
+
+impl Step {
+    fn new(plan: &CheckedPlan, index: usize, batch: usize) -> Self {
+        let (place, protocol) = (plan.place(index), plan.steps[index].kind.as_step());
+        let (rule, band) = of_step(&place, protocol, batch);
+        let step = Self {
+            rows: rows_of(&place.value().shape),
+            band,
+            rule,
+            keeps: protocol.keeps_rows(),
+            done: 0,
+            next: 0..0,
+            read: 0,
+        };
+        let next = step.next_rows(rows_of(&place.input().shape));
+        Self { next, ..step }
+    }
+
+    /// The rows of the input that `rows` of the value follow from, of an input of `height` rows.
+    fn window(&self, rows: Range<usize>, height: usize) -> Range<usize> {
+        self.rule
+            .as_ref()
+            .map_or(0..height, |rule| rule.reads(rows))
+    }
+
+    /// The rows of the next band. One that keeps rows of its input, which has `height`, reads some
+    /// in each band: rows that follow from what it has come with the band before. Takes time
+    /// proportional to those, so it is asked once a band.
+    fn next_rows(&self, height: usize) -> Range<usize> {
+        let mut rows = self.done..(self.done + self.band).min(self.rows);
+        let end = |rows: Range<usize>| self.window(rows, height).end;
+        while self.keeps && rows.end < self.rows && end(rows.end..rows.end + 1) <= end(rows.clone())
+        {
+            rows.end += 1;
+        }
+        rows
+    }
+}
+
+/// Makes the list.
+struct Order<'a> {
+    plan: &'a Plan,
+    steps: Vec<Step>,
+    readers: Vec<Vec<usize>>,
+    /// Steps that can make a band.
+    ready: BTreeSet<usize>,
+}
+
+impl<'a> Order<'a> {
+    fn new(plan: &'a Plan, mut steps: Vec<Step>) -> Self {
+        let mut readers = vec![Vec::new(); steps.len()];
+        for (index, step) in plan.steps.iter().enumerate() {
+            step.inputs.iter().for_each(|&i| readers[i].push(index));
+        }
+        steps[0].done = steps[0].rows;
+        Self {
+            plan,
+            steps,
+            readers,
+            ready: BTreeSet::new(),
+        }
+    }
+
+    fn list(mut self) -> Vec<Band> {
+        let mut bands = Vec::new();
+        (1..self.steps.len()).for_each(|index| self.look(index));
+        while let Some(index) = self.ready.pop_last() {
+            let band = self.make(index);
+            bands.push(band);
+            self.look(index);
+            for reader in self.readers[index].clone() {
+                self.look(reader);
+            }
+        }
+        bands
+    }
+
+    /// Notes a step that can make a band.
+    fn look(&mut self, index: usize) {
+        let step = &self.steps[index];
+        let mut inputs = self.plan.steps[index].inputs.iter();
+        let is_there = |&input: &usize| {
+            let value = &self.steps[input];
+            step.window(step.next.clone(), value.rows).end <= value.done
+        };
+        if step.done < step.rows && inputs.all(is_there) {
+            self.ready.insert(index);
+        }
+    }
+
+    fn make(&mut self, index: usize) -> Band {
+        let inputs = &self.plan.steps[index].inputs;
+        let height = inputs.first().map_or(0, |&input| self.steps[input].rows);
+        let step = &self.steps[index];
+        let rows = step.next.clone();
+        let window = step.window(rows.clone(), height);
+        let reads = |&input: &usize| {
+            let window = step.window(rows.clone(), self.steps[input].rows);
+            match step.keeps {
+                true => step.read.max(window.start)..window.end.max(step.read),
+                false => window,
+            }
+        };
+        let reads: Vec<_> = inputs.iter().map(reads).collect();
+        let step = &mut self.steps[index];
+        step.done = rows.end;
+        step.read = step.read.max(window.end);
+        step.next = step.next_rows(height);
+        let next = self.first_needed(index, height, false);
+        let keeps = inputs.iter().map(|&input| self.first_read(input)).collect();
+        Band {
+            step: index,
+            rows,
+            window,
+            reads,
+            keeps,
+            next,
+        }
+    }
+
+    /// The first row of an input of `height` rows that a step still needs; of one that keeps rows,
+    /// the first that it has not read where `unread` says so.
+    fn first_needed(&self, index: usize, height: usize, unread: bool) -> usize {
+        let step = &self.steps[index];
+        if step.done == step.rows {
+            return height;
+        }
+        let first = step.window(step.next.clone(), height).start;
+        match unread && step.keeps {
+            true => first.max(step.read),
+            false => first,
+        }
+    }
+
+    /// The first row of a value that any step still reads.
+    fn first_read(&self, value: usize) -> usize {
+        let height = self.steps[value].rows;
+        let readers = self.readers[value].iter();
+        let needed = readers.map(|&reader| self.first_needed(reader, height, true));
+        let result = (value == self.plan.output).then_some(0);
+        needed.chain(result).min().unwrap_or(height)
+    }
+}
+
+/// Bytes that the parties hold for a batch that goes by bands: at most, and at most while each step
+/// works.
+pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memory, Vec<Memory>) {
+    let words = |value: usize, rows: usize| {
+        let shape = &plan.steps[value].value.shape;
+        let row = plan.steps[value].value.len() / rows_of(shape).max(1);
+        4 * (row as u64) * rows as u64 * batch as u64
+    };
+    let mut pieces: Vec<Vec<Range<usize>>> = vec![Vec::new(); plan.steps.len()];
+    pieces[0].push(0..rows_of(&plan.input().shape));
+    let (mut shares, mut halos) = (words(0, pieces[0][0].len()), vec![0u64; plan.steps.len()]);
+    let (mut halo, mut most) = (0u64, Memory::default());
+    let mut each = vec![Memory::default(); plan.steps.len()];
+    for band in bands {
+        let inputs = &plan.steps[band.step].inputs;
+        // A piece that nobody reads again is moved, and any other rows are copied.
+        let copied = |(&input, (rows, &keep)): (&usize, (&Range<usize>, &usize))| {
+            let is_moved = rows.end <= keep && pieces[input].contains(rows);
+            if is_moved {
+                0
+            } else {
+                words(input, rows.len())
+            }
+        };
+        let reads = inputs.iter().zip(band.reads.iter().zip(&band.keeps));
+        let read: u64 = reads.map(copied).sum();
+        let (step, made) = (&plan.steps[band.step], words(band.step, band.rows.len()));
+        let compiled = plan.compiled(band.step);
+        let (works, kept) = step.kind.as_step().band_memory(&compiled, batch, band);
+        let works = works.plus(StepMemory {
+            server: 0,
+            client: read + made,
+        });
+        each[band.step] = each[band.step].most(works);
+        most = most.most(works.plus(Memory {
+            server: halo - halos[band.step],
+            client: shares,
+        }));
+        (halo, halos[band.step]) = (halo - halos[band.step] + kept, kept);
+        pieces[band.step].push(band.rows.clone());
+        shares += made;
+        for (&input, &keep) in inputs.iter().zip(&band.keeps) {
+            pieces[input].retain(|piece| {
+                let stays = piece.end > keep;
+                shares -= if stays { 0 } else { words(input, piece.len()) };
+                stays
+            });
+        }
+    }
+    (most, each)
+}
