@@ -643,7 +643,8 @@ def test_work_that_is_another(long: tuple[Path, np.ndarray]) -> None:
 
 def test_full_disks_keep_what_is_done(long: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, wanted = long
-    save, room = np.save, [3]
+    # A piece is an array of outputs and one of flags.
+    save, room = np.save, [2 * 3]
 
     def full(file: Any, array: np.ndarray) -> None:
         room[0] -= 1
@@ -657,7 +658,7 @@ def test_full_disks_keep_what_is_done(long: tuple[Path, np.ndarray], monkeypatch
         assert "--resume" in said
         assert len(list((folder / "out.npy.parts").glob("*.npy"))) == 3
         # Room for all pieces, and none for the file of all.
-        room[0] = 2
+        room[0] = 2 * 2
         monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
         run(*predict_long(folder, server.address, "--resume"), status=3)
         assert len(list((folder / "out.npy.parts").glob("*.npy"))) == 5
