@@ -7,12 +7,7 @@ use pronghorn_graph::{
     fixed::{LocalOp, ValueSpec},
     geometry::Window,
 };
-use pronghorn_plan::{
-    Weights,
-    bands::{Band, rows_of},
-    step::Compiled,
-    steps::local::with_guards,
-};
+use pronghorn_plan::{Weights, bands::Band, step::Compiled, steps::local::with_guards};
 use pronghorn_ring::{Prime, SimdLevel};
 use rayon::prelude::*;
 
@@ -42,7 +37,6 @@ impl Compile for LocalOp {
 
 /// A local step, the same for both parties.
 struct LocalSide {
-    index: usize,
     op: LocalOp,
     inputs: Vec<ValueSpec>,
     value: ValueSpec,
@@ -55,7 +49,6 @@ impl LocalSide {
         let forms: Vec<_> = place.input_forms().copied().collect();
         let prime = place.form().prime.map(Prime::new);
         Self {
-            index: place.index,
             op: with_guards(op, &forms, place.form().guard),
             inputs: place.inputs().cloned().collect(),
             value: place.value().clone(),
@@ -83,7 +76,6 @@ impl LocalSide {
         };
         let inputs = self.inputs.iter().zip(&band.reads);
         Self {
-            index: self.index,
             op,
             inputs: inputs
                 .map(|(value, rows)| of_rows(value, rows.len()))
@@ -134,10 +126,7 @@ impl Side for LocalSide {
         inputs: Vec<Share>,
         _carry: Option<Carry>,
     ) -> Result<Next, EngineError> {
-        let is_whole = band.rows.len() == rows_of(&self.value.shape);
-        let rule = at.plan.steps[self.index].kind.as_step();
-        let rule = rule.rows(&at.plan.place(self.index)).filter(|_| !is_whole);
-        let Some((_, windows)) = rule.and_then(|rule| rule.band(band.rows.clone())) else {
+        let Some(windows) = band.windows(at.plan) else {
             return self.online(at, inputs, None);
         };
         let side = self.of_band(band, windows);

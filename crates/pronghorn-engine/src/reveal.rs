@@ -28,7 +28,6 @@ use crate::{
 impl Compile for Reveal {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
         Ok(Box::new(ClientSide {
-            index: step.place.index,
             step: step.place.name(),
             ops: self.ops.clone(),
             input: step.place.input().clone(),
@@ -46,7 +45,6 @@ impl Compile for Reveal {
 }
 
 struct ClientSide {
-    index: usize,
     step: String,
     ops: Vec<ActivationOp>,
     input: ValueSpec,
@@ -71,13 +69,11 @@ impl Side for ClientSide {
         inputs: Vec<Share>,
         _carry: Option<Carry>,
     ) -> Result<Next, EngineError> {
-        let [channels, _, width] = self.input.shape[..] else {
+        let (Some(windows), [channels, _, width]) = (band.windows(at.plan), &self.input.shape[..])
+        else {
             return self.online(at, inputs, None);
         };
-        let place = at.plan.place(self.index);
-        let rule = at.plan.steps[self.index].kind.as_step().rows(&place);
-        let windows = rule.and_then(|rule| rule.band(band.rows.clone()));
-        let mut windows = windows.into_iter().flat_map(|(_, windows)| windows);
+        let mut windows = windows.into_iter();
         let of_band = |op: &ActivationOp| match op {
             ActivationOp::MaxPool { window } => ActivationOp::MaxPool {
                 window: windows.next().unwrap_or_else(|| window.clone()),
@@ -86,7 +82,7 @@ impl Side for ClientSide {
         };
         let ops: Vec<_> = self.ops.iter().map(of_band).collect();
         let value = first(inputs).into_words(&self.step)?;
-        let shape = [channels, band.window.len(), width];
+        let shape = [*channels, band.window.len(), *width];
         let value = apply(&ops, &shape, value, at.saturated);
         Ok(Next::Made(Made::share(Share::Words(value))))
     }

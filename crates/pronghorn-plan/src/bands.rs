@@ -18,6 +18,8 @@ use std::ops::Range;
 
 use pronghorn_graph::geometry::Window;
 
+use crate::checked::CheckedPlan;
+
 /// Rows that a step reads for rows of its value: those of windows, one over the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
@@ -82,10 +84,15 @@ impl Band {
         self.rows.start == 0
     }
 
-    /// The halo that the step has from bands before.
-    pub fn kept(&self) -> Range<usize> {
-        let new = self.reads.first().map_or(0, |new| new.start);
-        self.window.start..new.max(self.window.start)
+    /// The windows of its step over their parts of the rows; `None` where the step makes its value
+    /// whole.
+    pub fn windows(&self, plan: &CheckedPlan) -> Option<Vec<Window>> {
+        let place = plan.place(self.step);
+        if self.rows.len() == rows_of(&place.value().shape) {
+            return None;
+        }
+        let rule = plan.steps[self.step].kind.as_step().rows(&place)?;
+        rule.band(self.rows.clone()).map(|(_, windows)| windows)
     }
 
     /// The halo that the step keeps for its next band.

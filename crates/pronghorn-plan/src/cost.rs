@@ -128,25 +128,37 @@ pub fn online(plan: &CheckedPlan, batch: usize) -> StepCost {
     steps.fold(StepCost::default(), StepCost::plus)
 }
 
-/// Bytes that step `index` holds for a batch: its protocol's, and the shares that it reads and
-/// makes; those of a band, of a batch that goes by bands.
+/// Bytes that each step holds for a batch: its protocol's, and the shares that it reads and makes;
+/// those of a band, of a batch that goes by bands.
+fn step_memories(plan: &CheckedPlan, batch: usize) -> Vec<Memory> {
+    memories(plan, batch).1
+}
+
+/// Those of one step.
 fn step_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
-    match order::bands(plan, batch) {
-        Some(bands) => order::memory(plan, batch, &bands).1[index],
+    match in_bands(plan, batch) {
+        Some((_, each)) => each[index],
         None => whole_memory(plan, index, batch),
     }
 }
 
-/// That of all steps.
-fn step_memories(plan: &CheckedPlan, batch: usize) -> Vec<Memory> {
-    let whole = |index| whole_memory(plan, index, batch);
-    match order::bands(plan, batch) {
-        Some(bands) => order::memory(plan, batch, &bands).1,
-        None => (0..plan.steps.len()).map(whole).collect(),
-    }
+/// What each party holds at most while the steps of a batch run, and while each does.
+fn memories(plan: &CheckedPlan, batch: usize) -> (Memory, Vec<Memory>) {
+    in_bands(plan, batch).unwrap_or_else(|| {
+        let whole = |index| whole_memory(plan, index, batch);
+        let each: Vec<_> = (0..plan.steps.len()).map(whole).collect();
+        let most = each.iter().copied().fold(Memory::default(), Memory::most);
+        (most, each)
+    })
 }
 
-/// The same of a step that makes its value whole.
+/// The same of a batch that goes by bands.
+fn in_bands(plan: &CheckedPlan, batch: usize) -> Option<(Memory, Vec<Memory>)> {
+    let bands = order::bands(plan, batch)?;
+    Some(order::memory(plan, batch, &bands))
+}
+
+/// Those of a step that makes its value whole.
 fn whole_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
     let step = &plan.steps[index];
     let inputs = step.inputs.iter().map(|&input| &plan.steps[input].value);
@@ -161,12 +173,7 @@ fn whole_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
 
 /// What each party holds at most while a batch runs.
 pub fn memory(plan: &CheckedPlan, batch: usize) -> Memory {
-    let steps = match order::bands(plan, batch) {
-        Some(bands) => order::memory(plan, batch, &bands).0,
-        None => (0..plan.steps.len())
-            .map(|index| whole_memory(plan, index, batch))
-            .fold(Memory::default(), Memory::most),
-    };
+    let (steps, _) = memories(plan, batch);
     Memory {
         server: steps.server + plan.once().secrets.min(MOST_SECRETS) + slot_keys(plan),
         ..steps
@@ -226,9 +233,9 @@ fn most(fits: impl Fn(usize) -> bool) -> usize {
 pub fn max_batch(plan: &CheckedPlan, allowed: u64) -> Result<usize, (usize, u64)> {
     let needed = |batch: usize| memory(plan, batch).server;
     if needed(1) > allowed {
-        let most = (0..plan.steps.len())
-            .max_by_key(|&index| step_memory(plan, index, 1).server)
-            .unwrap_or(0);
+        let each = step_memories(plan, 1);
+        let most = (0..each.len()).max_by_key(|&index| each[index].server);
+        let most = most.unwrap_or(0);
         return Err((most, needed(1)));
     }
     let fits = most(|batch| needed(batch) <= allowed);

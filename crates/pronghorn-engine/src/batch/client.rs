@@ -94,7 +94,7 @@ impl<W: Word> LinearClient<W> {
             },
         };
         let public = rlwe::a_generator(&public_seed);
-        let output = Batch::of_pool(pool, shape.outputs, shape.batch);
+        let output = Batch::of_pool(pool, shape.outputs(), shape.batch);
         let client = Self {
             shape,
             ring,
@@ -125,7 +125,7 @@ impl<W: Word> LinearClient<W> {
                 linear.answer_row_bytes(self.shape.batch),
                 linear.published_row_bytes(),
             );
-            rows.reserve_exact(self.shape.outputs * a - rows.len());
+            rows.reserve_exact(self.shape.outputs() * a - rows.len());
             message
                 .chunks(row)
                 .for_each(|row| rows.extend_from_slice(&row[..a]));
@@ -183,7 +183,10 @@ impl<W: Word> LinearClient<W> {
     /// Packs the public key: encryptions of zero in whole blocks, under an `a` of its own, the row
     /// behind the last one.
     fn public_key(&self, out: &mut Vec<u8>) {
-        let (row, blocks) = (self.shape.inputs as u64, self.ring.blocks(self.shape.batch));
+        let (row, blocks) = (
+            self.shape.inputs() as u64,
+            self.ring.blocks(self.shape.batch),
+        );
         let mut work = Workspace::new(&self.ring, blocks * self.ring.n());
         rlwe::expand_a(&self.public, row, self.ring.modulus(), &mut work.a);
         self.key

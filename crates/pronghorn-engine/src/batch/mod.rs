@@ -128,10 +128,6 @@ pub(crate) struct Shape {
     pub linear: Layer,
     /// The part of the layer.
     portion: Portion,
-    /// Rows in.
-    pub inputs: usize,
-    /// Rows out.
-    pub outputs: usize,
     /// Images.
     pub batch: usize,
     /// Smallest integer of the result.
@@ -143,13 +139,11 @@ pub(crate) struct Shape {
 impl Shape {
     /// The shape of a layer in its plan, for batches of one image.
     pub fn new(place: &Place<'_>, linear: Layer) -> Self {
-        let (inputs, value) = (place.input().len(), place.value());
+        let (input, value) = (place.input(), place.value());
         Self {
             step: place.name(),
-            portion: Portion::whole(&linear.geometry, inputs, value.len()),
+            portion: Portion::whole(&linear.geometry, input.len(), value.len()),
             linear,
-            inputs,
-            outputs: value.len(),
             batch: 1,
             low: value.low,
             high: value.high,
@@ -167,24 +161,31 @@ impl Shape {
     /// The same for a band of a batch, of the layer at its place.
     pub fn for_band(&self, place: &Place<'_>, band: &Band, batch: usize) -> Self {
         let (input, value) = (place.input(), place.value());
-        let portion = Portion::band(&self.linear.geometry, input, value, band);
         Self {
-            inputs: portion.new.count,
-            outputs: portion.outputs,
-            portion,
+            portion: Portion::band(&self.linear.geometry, input, value, band),
             ..self.for_batch(batch)
         }
     }
 
+    /// Rows that the client sends.
+    pub fn inputs(&self) -> usize {
+        self.portion.new.count
+    }
+
+    /// Elements of the value.
+    pub fn outputs(&self) -> usize {
+        self.portion.outputs
+    }
+
     /// Rows the product makes: one a part and element.
     pub fn answers(&self) -> usize {
-        self.outputs * self.linear.parts()
+        self.outputs() * self.linear.parts()
     }
 
     /// The product's rows for the parts of one element: parts of a channel are channels of their
     /// own, side by side.
     pub fn answers_of(&self, element: usize) -> impl Iterator<Item = usize> + use<> {
-        let positions = self.outputs / self.linear.geometry.out_channels;
+        let positions = self.outputs() / self.linear.geometry.out_channels;
         let parts = self.linear.parts();
         let (channel, position) = (element / positions, element % positions);
         (0..parts).map(move |part| (channel * parts + part) * positions + position)
@@ -192,12 +193,15 @@ impl Shape {
 
     /// The rows of each message of the request.
     pub fn request(&self) -> Parts {
-        cut_rows(self.inputs, self.linear.rlwe.request_row_bytes(self.batch))
+        cut_rows(
+            self.inputs(),
+            self.linear.rlwe.request_row_bytes(self.batch),
+        )
     }
 
     /// The rows of each message of the answer; `published`: their `a'` are known.
     pub fn answer(&self, published: bool) -> Parts {
-        cut_rows(self.outputs, self.answer_row_bytes(published))
+        cut_rows(self.outputs(), self.answer_row_bytes(published))
     }
 
     /// All messages of a batch; `published`: an earlier one brought the seed and the rows of `a'`.
@@ -228,7 +232,7 @@ impl Shape {
 
     /// Rows in and out: the step's share of the progress.
     pub fn rows(&self) -> u64 {
-        (self.inputs + self.outputs) as u64
+        (self.inputs() + self.outputs()) as u64
     }
 }
 

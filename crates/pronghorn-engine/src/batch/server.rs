@@ -228,7 +228,8 @@ impl<W: Word> LinearServer<W> {
         input: Share,
         masks: Option<Seed>,
         place: Option<Place<ServerPublished>>,
-        (carried, pool): (Option<Carried<W>>, Pool<W>),
+        carried: Option<Carried<W>>,
+        pool: Pool<W>,
     ) -> Result<Exchange<Self>, EngineError> {
         let mut server = Self {
             packed: layer.packed(&shape.step, &shape.portion)?,
@@ -272,7 +273,7 @@ impl<W: Word> LinearServer<W> {
         place: Option<Place<ServerPublished>>,
     ) -> Result<(), EngineError> {
         let masks = masks.map_or_else(Seed::from_os, Ok)?;
-        let sizes = (self.shape.outputs, self.shape.batch);
+        let sizes = (self.shape.outputs(), self.shape.batch);
         let shares = |seed: &Seed| ServerShares::new(encoding, input, sizes, seed, &masks);
         if let Some(sent) = place.as_ref().and_then(Place::get) {
             self.shares = Some(shares(&sent.rerandomiser));
@@ -413,14 +414,14 @@ impl<W: Word> LinearServer<W> {
         let Shape {
             step,
             linear,
-            inputs,
             batch,
             ..
         } = &self.shape;
+        let inputs = self.shape.inputs() as u64;
         let mut words = vec![W::default(); batch.next_multiple_of(linear.rlwe.degree)];
         residues(step, linear, (PUBLIC_KEY, 0), message, &mut words)?;
         if let (Some(shares), Some(generator)) = (&mut self.shares, &self.generator) {
-            shares.take_key(&self.layer.ring, generator, *inputs as u64, words);
+            shares.take_key(&self.layer.ring, generator, inputs, words);
         }
         Ok(())
     }

@@ -196,7 +196,8 @@ impl<W: Word> Side for ServerSide<W> {
             first(inputs),
             masks,
             place,
-            (None, Pool::default()),
+            None,
+            Pool::default(),
         )?;
         Ok(Next::Machine(Box::new(machine)))
     }
@@ -218,7 +219,8 @@ impl<W: Word> Side for ServerSide<W> {
             input,
             None,
             None,
-            (carried(carry), at.shelf.at(0)),
+            carried(carry),
+            at.shelf.at(0),
         )?;
         Ok(Next::Machine(Box::new(machine)))
     }
@@ -228,7 +230,7 @@ impl<W: Word> Side for ServerSide<W> {
             return Ok(Next::Made(Made::share(Share::Zero)));
         };
         Masks::offline(|masks| {
-            let mut share = Batch::zeros(self.shape.outputs, at.batch);
+            let mut share = Batch::zeros(self.shape.outputs(), at.batch);
             let ring: &RlweRing<W> = self.layer.ring();
             Hider::new(masks).shares(ring, encoding, at.batch, share.words_mut());
             Ok(share)
@@ -256,12 +258,10 @@ impl Masks {
         share: impl FnOnce(&Seed) -> Result<Batch, EngineError>,
     ) -> Result<Next, EngineError> {
         let masks = Seed::from_os()?;
+        let share = Share::Words(share(&masks)?);
         Ok(Next::Made(Made {
-            share: Share::Words(share(&masks)?),
             prepared: Some(Box::new(Self(masks))),
-            saturated: 0,
-            carry: None,
-            doubt: None,
+            ..Made::share(share)
         }))
     }
 

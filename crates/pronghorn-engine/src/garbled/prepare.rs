@@ -213,12 +213,10 @@ impl PrepareServer {
 impl StepProtocol for PrepareServer {
     fn into_made(self) -> Result<Made, EngineError> {
         let prepared = self.prepared()?;
+        let share = prepared.share().clone();
         Ok(Made {
-            share: prepared.share().clone(),
             prepared: Some(Box::new(prepared)),
-            saturated: 0,
-            carry: None,
-            doubt: None,
+            ..Made::share(share)
         })
     }
 }

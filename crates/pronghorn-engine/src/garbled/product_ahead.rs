@@ -204,12 +204,10 @@ impl PrepareProductServer {
 impl StepProtocol for PrepareProductServer {
     fn into_made(self) -> Result<Made, EngineError> {
         let prepared = self.prepared();
+        let share = prepared.share();
         Ok(Made {
-            share: prepared.share(),
             prepared: Some(Box::new(prepared)),
-            saturated: 0,
-            carry: None,
-            doubt: None,
+            ..Made::share(share)
         })
     }
 }

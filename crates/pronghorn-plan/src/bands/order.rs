@@ -7,7 +7,6 @@ use crate::{
     checked::CheckedPlan,
     cost::{Memory, StepMemory},
     plan::Plan,
-    trust::TrustLevel,
 };
 
 /// Most bands of a batch, so that a plan from outside takes no more memory for them than 30 MB.
@@ -17,14 +16,14 @@ const MOST_IN_ALL: usize = 1 << 17;
 const MOST_LOOKS: usize = 1 << 22;
 
 /// The bands of a batch, in the order of both parties; `None` where step after step is that order:
-/// under another trust level, where no step has two bands, and where there would be too many.
+/// where no step that keeps rows has two bands, and where there would be too many.
 pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
-    if plan.trust != TrustLevel::ClientAided {
-        return None;
-    }
     let steps: Vec<Step> = (0..plan.steps.len())
         .map(|index| Step::new(plan, index, batch))
         .collect();
+    if !steps.iter().any(|step| step.keeps && step.rule.is_some()) {
+        return None;
+    }
     let count = |step: &Step| step.rows.div_ceil(step.band.max(1));
     let all: usize = steps[1..].iter().map(count).sum();
     if all < steps.len() || all > MOST_IN_ALL {
