@@ -79,7 +79,7 @@ fuzz_target!(|input: (bool, Vec<Record>)| {
 /// As a stream does: the record that the header announces, where it is all there.
 fn open(peers: &mut Peers, mut bytes: Vec<u8>) -> Opened {
     match Peers::length(&bytes) {
-        Ok(Some(length)) => {
+        Ok(Some(length)) if length <= bytes.len() => {
             assert!(length <= MOST);
             bytes.truncate(length);
             peers.open(&mut bytes)

@@ -6,6 +6,7 @@
 //! inexact. [`PolyGraph::evaluate`] is the oracle of every encrypted run: the run's result differs
 //! from it by no more than the noise that the plan states.
 
+mod check;
 mod gains;
 mod lower;
 

@@ -108,8 +108,9 @@ impl Built {
 
 /// The network on ciphertexts, which is its own oracle.
 fn network(weights: &[Weights]) -> Option<impl Computation + use<>> {
-    weights.iter().find_map(|weights| match weights {
-        Weights::Network(network) => Some(network.clone()),
+    let network = weights.iter().find_map(|weights| match weights {
+        Weights::Network(network) => Some(network),
         _ => None,
-    })
+    });
+    network.filter(|network| network.graph.is_sound()).cloned()
 }

@@ -3,7 +3,10 @@
 mod common;
 
 use common::networks::{deep, network, options, plan as planned};
-use pronghorn_plan::{Built, Engine, KeptError, TrustLevel};
+use pronghorn_graph::polynomial::PolyOp;
+use pronghorn_plan::{
+    Built, Encrypted, Engine, KeptError, StepKind, TrustLevel, Weights, steps::encrypted::ProgramOp,
+};
 
 fn cases() -> Vec<Built> {
     let shared = [Engine::Batch, Engine::Coefficient, Engine::Slot].map(|engine| {
@@ -33,6 +36,52 @@ fn kept_plans_are_the_same() {
         assert_eq!(run(&read), run(&built));
         // The weights themselves.
         assert_eq!(read.to_bytes(), built.to_bytes());
+    }
+}
+
+/// Networks on ciphertexts from a file whose hash somebody made anew.
+#[test]
+fn networks_that_are_none_are_refused() {
+    let built = planned(&deep(2), options(TrustLevel::Encrypted));
+    let network = || match &built.weights[..] {
+        [_, Weights::Network(network)] => network.clone(),
+        _ => panic!("it has a network"),
+    };
+    let StepKind::Encrypted(plan) = &built.plan.steps[1].kind else {
+        panic!("it is on ciphertexts");
+    };
+    let is_sound = |network: &Encrypted| network.is_sound(&built.plan.place(1), plan);
+    assert!(is_sound(&network()));
+    let last = network().graph.nodes.len() - 1;
+    let changes: [fn(&mut Encrypted, usize); 17] = [
+        |network, _| network.program.nodes.clear(),
+        |network, _| network.program.output += 100,
+        |network, _| network.program.nodes[1].inputs = vec![1],
+        |network, _| network.program.nodes[1].inputs.clear(),
+        |network, _| network.program.nodes[1].elements += 1,
+        |network, _| network.program.nodes[1].limbs = 0,
+        |network, _| network.program.nodes[0].limbs = 60,
+        |network, _| network.program.nodes[1].polys = 1,
+        |network, _| network.program.nodes[1].scale = f64::NAN,
+        |network, _| network.program.nodes[1].op = ProgramOp::Node(1000),
+        |network, _| network.program.nodes[1].op = ProgramOp::Rescale { limbs: usize::MAX },
+        |network, _| network.graph.nodes.clear(),
+        |network, last| network.graph.output = last + 1,
+        |network, last| network.graph.nodes[last].inputs = vec![last],
+        |network, last| network.graph.nodes[last].shape = vec![usize::MAX, 2],
+        |network, _| network.graph.nodes[0].op = PolyOp::Square,
+        |network, _| {
+            for node in &mut network.graph.nodes {
+                if let PolyOp::Linear(layer) = &mut node.op {
+                    layer.bias.pop();
+                }
+            }
+        },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut network = network();
+        change(&mut network, last);
+        assert!(!is_sound(&network), "change {number}");
     }
 }
 

@@ -12,7 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::fidelity::Fidelity;
 use crate::{
-    checked::CheckedPlan, cost::Speed, names::Names, steps::encrypted::Program, text::Text,
+    checked::CheckedPlan,
+    cost::Speed,
+    names::Names,
+    step::Place,
+    steps::encrypted::{EncryptedPlan, Program},
+    text::Text,
 };
 
 /// A plan and the server's secrets; no Debug, it holds the weights.
@@ -54,6 +59,18 @@ pub struct Encrypted {
     pub graph: PolyGraph,
     /// The server's program.
     pub program: Program,
+}
+
+impl Encrypted {
+    /// Whether one from a file computes a step's value from its input, with its primes.
+    pub fn is_sound(&self, place: &Place<'_>, plan: &EncryptedPlan) -> bool {
+        let Self { graph, program } = self;
+        let lengths = [place.input().len(), place.value().len()];
+        graph.is_sound()
+            && [graph.input_len(), graph.result().len()] == lengths
+            && program.is_sound(graph, plan.primes.len())
+            && program.nodes[program.output].elements == lengths[1]
+    }
 }
 
 /// A whole network in integers: the oracle.

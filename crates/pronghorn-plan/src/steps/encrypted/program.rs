@@ -5,6 +5,7 @@ use std::fmt;
 use pronghorn_graph::polynomial::PolyGraph;
 use serde::{Deserialize, Serialize};
 
+use super::parameters::MAX_POLYS;
 use crate::description::cut;
 
 /// The nodes of a [`PolyGraph`], with rescalings in between, and what each ciphertext looks like.
@@ -62,6 +63,45 @@ impl ProgramOp {
 }
 
 impl Program {
+    /// Whether a program from a file is one of `graph`, which is sound, with so many primes: inputs
+    /// come before their nodes, values go together, and each prime is dropped once.
+    pub fn is_sound(&self, graph: &PolyGraph, primes: usize) -> bool {
+        let is_first = |index: usize| self.nodes[index].op == ProgramOp::Node(0);
+        let in_order = |index: usize| {
+            let node = &self.nodes[index];
+            node.inputs.iter().all(|&input| input < index)
+                && (index == 0) == is_first(index)
+                && (1..=primes).contains(&node.limbs)
+                && (2..=MAX_POLYS).contains(&node.polys)
+                && node.scale.is_normal()
+                && node.scale > 0.0
+                && self.goes_together(node, graph)
+        };
+        self.output < self.nodes.len() && (0..self.nodes.len()).all(in_order)
+    }
+
+    /// Whether the sizes of a node, whose inputs come before it, are those of its operation.
+    fn goes_together(&self, node: &ProgramNode, graph: &PolyGraph) -> bool {
+        let inputs = || node.inputs.iter().map(|&input| &self.nodes[input]);
+        let from = |dropped: usize| match inputs().collect::<Vec<_>>()[..] {
+            [input] => {
+                input.elements == node.elements
+                    && node.limbs.checked_add(dropped) == Some(input.limbs)
+            }
+            _ => false,
+        };
+        match node.op {
+            ProgramOp::Node(of) => graph.nodes.get(of).is_some_and(|of| {
+                let lengths = of.inputs.iter().map(|&input| graph.nodes[input].len());
+                lengths.eq(inputs().map(|input| input.elements))
+                    && node.elements == of.len()
+                    && inputs().all(|input| input.limbs >= node.limbs)
+            }),
+            ProgramOp::Scale => from(0),
+            ProgramOp::Rescale { limbs } | ProgramOp::Relinearise { limbs } => from(limbs),
+        }
+    }
+
     /// For each node its stage: within a stage every operation acts on each word alone; rescalings
     /// lead to the next.
     pub fn stages(&self) -> Vec<usize> {
