@@ -68,29 +68,39 @@ vectorised! {
     pub fn row_sums(weights: &[f32], fraction: i32, digit: Digit) -> [f64; 4] {
         match digit {
             Digit::Whole => sums_of(weights, fraction, |integer| integer),
-            Digit::High(bits) => sums_of(weights, fraction, |integer| digits(integer, bits)[0]),
-            Digit::Low(bits) => sums_of(weights, fraction, |integer| digits(integer, bits)[1]),
-            Digit::Middle { below, bits } => sums_of(weights, fraction, |integer| {
-                digits(above(integer, below, bits), bits)[1]
-            }),
+            Digit::High(bits) => {
+                let unit = Unit::new(bits);
+                sums_of(weights, fraction, |integer| digits(integer, unit)[0])
+            }
+            Digit::Low(bits) => {
+                let unit = Unit::new(bits);
+                sums_of(weights, fraction, |integer| digits(integer, unit)[1])
+            }
+            Digit::Middle { below, bits } => {
+                let unit = Unit::new(bits);
+                sums_of(weights, fraction, |integer| {
+                    digits(above(integer, below, unit), unit)[1]
+                })
+            }
             Digit::Top { below, bits } => {
-                sums_of(weights, fraction, |integer| above(integer, below, bits))
+                let unit = Unit::new(bits);
+                sums_of(weights, fraction, |integer| above(integer, below, unit))
             }
         }
     }
 }
 
-/// All above the lowest digits of so many bits.
+/// All above the lowest digits.
 #[inline(always)]
-fn above(integer: f32, below: u32, bits: u32) -> f32 {
-    (0..below).fold(integer, |integer, _| digits(integer, bits)[0])
+fn above(integer: f32, below: u32, unit: Unit) -> f32 {
+    (0..below).fold(integer, |integer, _| digits(integer, unit)[0])
 }
 
 /// Weights that are summed in floats before sums go to doubles: sums of 16 bits stay exact.
 const SUMMED: usize = 256 * LANES;
 
-/// Running sums.
-const LANES: usize = 8;
+/// Running sums: enough that compilers see a loop to make vectors of.
+const LANES: usize = 64;
 
 #[inline(always)]
 fn sums_of(weights: &[f32], fraction: i32, part: impl Fn(f32) -> f32) -> [f64; 4] {
@@ -103,8 +113,8 @@ fn sums_of(weights: &[f32], fraction: i32, part: impl Fn(f32) -> f32) -> [f64; 4
         last[..rest.len()].copy_from_slice(rest);
         for weights in chunks.iter().chain([&last]) {
             let [up, down, squares, rounding] = &mut sums;
-            for (lane, &weight) in weights.iter().enumerate() {
-                let scaled = weight * scale;
+            for lane in 0..LANES {
+                let scaled = weights[lane] * scale;
                 let integer = nearest(scaled);
                 let (error, part) = (integer - scaled, part(integer));
                 up[lane] += if part > 0.0 { part } else { 0.0 };
@@ -144,11 +154,26 @@ pub fn nearest(x: f32) -> f32 {
     }
 }
 
+/// The unit of a digit, and the power of two that divides by it. Out of the loops over weights,
+/// so that these become vectors.
+#[derive(Clone, Copy)]
+struct Unit {
+    unit: f32,
+    inverse: f32,
+}
+
+impl Unit {
+    /// Of digits of so many bits.
+    fn new(bits: u32) -> Self {
+        let [unit, inverse] = [bits as f32, -(bits as f32)].map(f32::exp2);
+        Self { unit, inverse }
+    }
+}
+
 /// [`Digit::High`] and [`Digit::Low`] of an integer.
 #[inline(always)]
-pub fn digits(integer: f32, bits: u32) -> [f32; 2] {
-    let unit = f32::exp2(bits as f32);
-    let high = floor((integer + 0.5 * unit) / unit);
+fn digits(integer: f32, Unit { unit, inverse }: Unit) -> [f32; 2] {
+    let high = floor((integer + 0.5 * unit) * inverse);
     [high, integer - high * unit]
 }
 

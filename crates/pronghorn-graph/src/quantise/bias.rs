@@ -87,11 +87,11 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
             };
             let bias = bias.map(corrected);
             biases.push((index, bias.collect::<Option<_>>()?));
-            for image in &mut found {
+            found.par_iter_mut().for_each(|image| {
                 let plane = image.len() / channels;
                 let planes = image.chunks_mut(plane).zip(&shifts);
                 planes.for_each(|(plane, shift)| plane.iter_mut().for_each(|x| *x += shift));
-            }
+            });
         }
         let narrow = |image: Vec<i64>| {
             let words = image.into_iter().map(|x| i32::try_from(x).ok());
@@ -115,7 +115,7 @@ fn channel_means(found: &[Vec<i64>], channels: usize) -> Vec<f64> {
         });
         sums.sum::<i64>() as f64 / count as f64
     };
-    (0..channels).map(channel).collect()
+    (0..channels).into_par_iter().map(channel).collect()
 }
 
 /// What each channel's bias lacks; nothing where the float network's means are of other channels,

@@ -213,17 +213,16 @@ impl<'a> LayerProfile<'a> {
         }
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut norm1, mut squares, mut variance) = (0f64, 0f64, 0f64);
-        let input_step = f64::from(-input_fraction).exp2();
         for (row, &bias) in rows.iter().zip(&*self.bias) {
-            let weight_step = f64::from(-row.fraction).exp2();
-            let bias = f64::from(digit.of(scale::round(bias, row.fraction + input_fraction)));
+            let fraction = row.fraction + input_fraction;
+            let bias = f64::from(digit.of(scale::round(bias, fraction)));
             least = least.min(bias + row.up * low - row.down * high);
             most = most.max(bias + row.up * high - row.down * low);
             norm1 = norm1.max(row.up + row.down);
             squares = squares.max(row.squares);
             let rounded_weights = row.rounding * self.mean_square;
-            let rounded_inputs = row.squares * (weight_step * input_step).powi(2) / 12.0;
-            variance += (rounded_weights + rounded_inputs) / rows.len() as f64;
+            let rounded_inputs = row.squares * scale::rounding_error(fraction);
+            variance += rounded_weights + rounded_inputs;
         }
         let fits = least >= f64::from(i32::MIN) && most <= f64::from(i32::MAX);
         Candidate {
@@ -234,7 +233,7 @@ impl<'a> LayerProfile<'a> {
             error: if variance == 0.0 {
                 0.0
             } else {
-                (variance / self.output_mean_square).sqrt()
+                (variance / rows.len() as f64 / self.output_mean_square).sqrt()
             },
         }
     }

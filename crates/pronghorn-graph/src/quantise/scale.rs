@@ -123,12 +123,18 @@ pub(super) fn fraction(reach: f64, most: f64) -> i32 {
 
 /// Mean square of what rounding to so many fraction bits does.
 pub(super) fn rounding_error(fraction: i32) -> f64 {
-    f64::from(-2 * fraction).exp2() / 12.0
+    power(-2 * fraction) / 12.0
+}
+
+/// `2^exponent`, without a call of the library: a search for precisions has many.
+pub(super) fn power(exponent: i32) -> f64 {
+    let biased = exponent.clamp(-1022, 1023) + 1023;
+    f64::from_bits((biased as u64) << 52)
 }
 
 /// `round(x * 2^fraction)`, halves away from zero, saturating.
 pub(super) fn round(x: f32, fraction: i32) -> i32 {
-    scaled(x, f64::from(fraction).exp2())
+    scaled(x, power(fraction))
 }
 
 /// `round(x * scale)` for a power of two, as [`round`] has it.
