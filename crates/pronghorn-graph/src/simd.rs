@@ -66,34 +66,69 @@ vectorised! {
     /// A search for precisions reads all weights many times. Numbers are kept in floats of 32 bits,
     /// in which all but the squares are exact, and the compiler keeps them in vectors.
     pub fn row_sums(weights: &[f32], fraction: i32, digit: Digit) -> [f64; 4] {
-        match digit {
-            Digit::Whole => sums_of(weights, fraction, |integer| integer),
-            Digit::High(bits) => {
-                let unit = Unit::new(bits);
-                sums_of(weights, fraction, |integer| digits(integer, unit)[0])
-            }
-            Digit::Low(bits) => {
-                let unit = Unit::new(bits);
-                sums_of(weights, fraction, |integer| digits(integer, unit)[1])
-            }
-            Digit::Middle { below, bits } => {
-                let unit = Unit::new(bits);
-                sums_of(weights, fraction, |integer| {
-                    digits(above(integer, below, unit), unit)[1]
-                })
-            }
-            Digit::Top { below, bits } => {
-                let unit = Unit::new(bits);
-                sums_of(weights, fraction, |integer| above(integer, below, unit))
-            }
+        if digit == Digit::Whole {
+            return sums_of(weights, fraction, |integer| integer);
         }
+        let cut = Cut::new(digit);
+        sums_of(weights, fraction, |integer| cut.of(integer))
     }
 }
 
-/// All above the lowest digits.
-#[inline(always)]
-fn above(integer: f32, below: u32, unit: Unit) -> f32 {
-    (0..below).fold(integer, |integer, _| digits(integer, unit)[0])
+/// How a digit is cut out of an integer.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// All from the digit up.
+    from: Above,
+    /// All above the digit.
+    above: Above,
+    /// The unit of what is above; 0 where it belongs to the digit.
+    unit: f32,
+}
+
+/// All above some low digits: with `u` a digit's unit, `floor((x + u/2 + u^2/2 + ...) / u^n)`.
+/// Rounding digit by digit gives the same. A closed form makes vectors.
+#[derive(Clone, Copy)]
+struct Above {
+    halves: f32,
+    inverse: f32,
+}
+
+impl Cut {
+    fn new(digit: Digit) -> Self {
+        let (below, bits, is_top) = match digit {
+            Digit::Whole => (0, 0, true),
+            Digit::Low(bits) => (0, bits, false),
+            Digit::High(bits) => (1, bits, true),
+            Digit::Middle { below, bits } => (below, bits, false),
+            Digit::Top { below, bits } => (below, bits, true),
+        };
+        Self {
+            from: Above::new(below, bits),
+            above: Above::new(below + 1, bits),
+            unit: if is_top { 0.0 } else { (bits as f32).exp2() },
+        }
+    }
+
+    #[inline(always)]
+    fn of(self, integer: f32) -> f32 {
+        self.from.of(integer) - self.unit * self.above.of(integer)
+    }
+}
+
+impl Above {
+    /// Above so many digits of so many bits.
+    fn new(below: u32, bits: u32) -> Self {
+        let units = (1..=below).map(|digits| ((digits * bits) as f32).exp2());
+        Self {
+            halves: units.sum::<f32>() / 2.0,
+            inverse: (-((below * bits) as f32)).exp2(),
+        }
+    }
+
+    #[inline(always)]
+    fn of(self, integer: f32) -> f32 {
+        floor((integer + self.halves) * self.inverse)
+    }
 }
 
 /// Weights that are summed in floats before sums go to doubles: sums of 16 bits stay exact.
@@ -152,29 +187,6 @@ pub fn nearest(x: f32) -> f32 {
     } else {
         near
     }
-}
-
-/// The unit of a digit, and the power of two that divides by it. Out of the loops over weights,
-/// so that these become vectors.
-#[derive(Clone, Copy)]
-struct Unit {
-    unit: f32,
-    inverse: f32,
-}
-
-impl Unit {
-    /// Of digits of so many bits.
-    fn new(bits: u32) -> Self {
-        let [unit, inverse] = [bits as f32, -(bits as f32)].map(f32::exp2);
-        Self { unit, inverse }
-    }
-}
-
-/// [`Digit::High`] and [`Digit::Low`] of an integer.
-#[inline(always)]
-fn digits(integer: f32, Unit { unit, inverse }: Unit) -> [f32; 2] {
-    let high = floor((integer + 0.5 * unit) * inverse);
-    [high, integer - high * unit]
 }
 
 /// Inner products of rows and patches.

@@ -3,7 +3,7 @@
 use std::{
     borrow::Cow,
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use pronghorn_ring::SimdLevel;
@@ -49,8 +49,12 @@ pub struct LayerProfile<'a> {
     costly: bool,
     /// Whether each row has a scale of its own.
     by_row: bool,
-    /// The largest absolute weight of each row, and its absolute bias.
-    largest: Vec<[f64; 2]>,
+    /// The largest absolute weight of each row.
+    largest: Vec<f64>,
+    /// The most fraction bits with which each row's bias fits, its input's included.
+    by_bias: Vec<i32>,
+    /// Those with which each row's weights have so many bits, by bits, made where asked for.
+    by_weights: [OnceLock<Vec<i32>>; 17],
     /// Statistics of the integer rows.
     rows: Rows,
 }
@@ -165,14 +169,15 @@ impl<'a> LayerProfile<'a> {
         };
         let mean_square = |value: usize| profile.values[value].mean_square;
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
-        let rows = weights.chunks(geometry.row_len()).zip(&*bias);
+        let rows = weights.chunks(geometry.row_len());
+        let most = |bias: &f32| scale::fraction(largest(&[*bias]), MAX_BIAS);
         Some(Self {
             name: &node.name,
             node: index,
             is_activated: is_activated(graph, index),
-            largest: rows
-                .map(|(row, bias)| [largest(row), largest(&[*bias])])
-                .collect(),
+            largest: rows.map(largest).collect(),
+            by_bias: bias.iter().map(most).collect(),
+            by_weights: Default::default(),
             costly,
             by_row,
             geometry,
@@ -274,16 +279,17 @@ impl<'a> LayerProfile<'a> {
     fn rows(&self, weight_bits: u32, input_fraction: i32, digit: Digit) -> Arc<[Row]> {
         // A bias that does not fit makes its row coarser. Where it binds nowhere, rows are the same
         // for all inputs.
-        let by_weights = |&[weight, _]: &[f64; 2]| {
+        let by_weights = self.by_weights[weight_bits as usize].get_or_init(|| {
             // What rounds to the largest integer still fits.
-            let most = f64::from((1u32 << (weight_bits - 1)) - 1);
-            scale::fraction(weight, most + 0.49)
+            let most = f64::from((1u32 << (weight_bits - 1)) - 1) + 0.49;
+            let rows = self.largest.iter();
+            rows.map(|&weight| scale::fraction(weight, most)).collect()
+        });
+        let each = || {
+            let by_bias = self.by_bias.iter().map(|bias| bias - input_fraction);
+            by_weights.iter().copied().zip(by_bias)
         };
-        let by_bias = |&[_, bias]: &[f64; 2]| scale::fraction(bias, MAX_BIAS) - input_fraction;
-        let binds = self
-            .largest
-            .iter()
-            .any(|row| by_bias(row) < by_weights(row));
+        let binds = each().any(|(by_weights, by_bias)| by_bias < by_weights);
         let key = RowsOf {
             node: self.node,
             weight_bits,
@@ -295,9 +301,8 @@ impl<'a> LayerProfile<'a> {
         };
         let mut all = self.rows.0.lock().unwrap_or_else(PoisonError::into_inner);
         let compute = || {
-            let rows = self.largest.iter();
-            let fractions: Vec<i32> = rows.map(|row| by_weights(row).min(by_bias(row))).collect();
-            self.with_fractions(&fractions, digit)
+            let fractions = each().map(|(by_weights, by_bias)| by_weights.min(by_bias));
+            self.with_fractions(&fractions.collect::<Vec<_>>(), digit)
         };
         all.entry(key).or_insert_with(compute).clone()
     }
@@ -418,7 +423,17 @@ mod tests {
             // Halves.
             weights.extend([0.5, -0.5, 0.25, -1.5, 0.0]);
             for fraction in [-2, 0, 1, 5, 14] {
-                for digit in [Digit::Whole, Digit::High(6), Digit::Low(6), Digit::Low(1)] {
+                let digits = [
+                    Digit::Whole,
+                    Digit::High(6),
+                    Digit::Low(6),
+                    Digit::Low(1),
+                    Digit::Middle { below: 1, bits: 4 },
+                    Digit::Middle { below: 2, bits: 4 },
+                    Digit::Top { below: 2, bits: 4 },
+                    Digit::Top { below: 3, bits: 3 },
+                ];
+                for digit in digits {
                     let row = Row::new(&weights, fraction, digit);
                     let rounded = |&weight: &f32| scale::round(weight, fraction);
                     let parts = weights.iter().map(|weight| digit.of(rounded(weight)));
