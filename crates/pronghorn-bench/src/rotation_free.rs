@@ -220,7 +220,7 @@ impl Network {
         let missing = || refused("the network", "it has no such step in 64-bit words");
         let (client, connection) = &self.client;
         let publication = ClientPublication::of(connection).ok_or_else(missing)?;
-        let published = publication.steps.get(index).and_then(Option::as_ref);
+        let published = publication.polynomials(index)?;
         let layer = self.layers.iter().find(|layer| layer.index == index);
         let (Some(Polynomials::U64(words)), Some(layer)) = (published, layer) else {
             return Err(missing());

@@ -10,7 +10,7 @@ mod seconds;
 
 pub use figures::{Cost, Memory, Once, StepCost, StepMemory};
 pub use limits::{
-    MAX_BATCH, MOST_PUBLISHED, MOST_SECRETS, PUBLICATION_GRANT, PUBLICATION_IMAGES,
+    MAX_BATCH, MOST_PUBLISHED, MOST_READY, MOST_SECRETS, PUBLICATION_GRANT, PUBLICATION_IMAGES,
     PUBLISHED_BLOCKS, SEED_BYTES, WORDS_PER_MESSAGE,
 };
 pub use seconds::{Seconds, Speed};
@@ -194,9 +194,22 @@ pub fn kept_keys(plan: &CheckedPlan) -> u64 {
 /// Bytes that a client's keys take while they are made and sent, and what it keeps for all batches.
 fn key_memory(plan: &CheckedPlan) -> u64 {
     let once = plan.once();
-    [published(plan), once.polynomials, 2 * plan.slot_key_bytes()]
-        .into_iter()
-        .fold(once.keys, u64::saturating_add)
+    let of_step = |index: usize| {
+        let step = plan.steps[index].kind.as_step();
+        step.once(&plan.compiled(index)).polynomials
+    };
+    let ready = match once.polynomials {
+        all if all <= MOST_READY => all,
+        _ => (0..plan.steps.len()).map(of_step).max().unwrap_or(0),
+    };
+    [
+        published(plan),
+        once.publication,
+        ready,
+        2 * plan.slot_key_bytes(),
+    ]
+    .into_iter()
+    .fold(once.keys, u64::saturating_add)
 }
 
 /// Most images of a client's batch whose shares and results stay within `allowed` bytes; `None`

@@ -109,7 +109,7 @@ impl Side for ClientSide {
             reason: "its published polynomials are missing",
         };
         let publication = publication.ok_or_else(missing)?;
-        let polynomials = publication.steps.get(self.index).cloned().flatten();
+        let polynomials = publication.polynomials(self.index)?;
         let shape = self.shape.for_batch(at.batch);
         let seed = &publication.seed;
         Ok(Next::Machine(match polynomials.ok_or_else(missing)? {

@@ -383,8 +383,8 @@ fn published(
     (client.get().unwrap(), server.get().unwrap())
 }
 
-fn words_of(polynomials: &Option<Polynomials>) -> Vec<u64> {
-    match polynomials {
+fn words_of(publication: &ClientPublication, step: usize) -> Vec<u64> {
+    match publication.polynomials(step).unwrap() {
         Some(Polynomials::U32(words)) => words.iter().map(|&word| word.into()).collect(),
         Some(Polynomials::U64(words)) => words.to_vec(),
         None => Vec::new(),
@@ -396,7 +396,7 @@ fn machines_refuse_hostile_messages_and_then_go_on() {
     let plan = plan(&small_geometry(), WordSize::U64, 1);
     let images = 2;
     let (of_client, of_server) = published(&plan, 1, [7; 32]);
-    let Some(Polynomials::U64(polynomials)) = of_client.steps[1].clone() else {
+    let Ok(Some(Polynomials::U64(polynomials))) = of_client.polynomials(1) else {
         panic!("words have 64 bits");
     };
     let shape = shape_of(&plan, 1).for_batch(images);

@@ -123,7 +123,7 @@ pub struct Once {
     pub rows: u64,
     /// Bytes of the secrets behind published polynomials, ready for use by the server.
     pub secrets: u64,
-    /// Bytes of published polynomials that the client keeps: ready for use, and as they came.
+    /// Bytes of published polynomials, ready for use by the client.
     pub polynomials: u64,
     /// Bytes that the client's keys take while they are made, sent and kept.
     pub keys: u64,

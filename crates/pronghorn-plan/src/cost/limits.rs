@@ -17,6 +17,10 @@ pub const PUBLICATION_IMAGES: usize = 1 << 20;
 /// again.
 pub const PUBLICATION_GRANT: usize = PUBLICATION_IMAGES >> 6;
 
+/// Bytes of published polynomials that a client keeps ready for use. Where there are more it keeps
+/// them as they came, half as large, and unpacks those of a step for each batch.
+pub const MOST_READY: u64 = 256 << 20;
+
 /// Most bytes of secrets behind published polynomials that a server keeps ready for a connection.
 /// Others are made for each batch.
 pub const MOST_SECRETS: u64 = 64 << 20;

@@ -58,7 +58,15 @@ const MOST_BITS: [u32; 4] = [28, 26, 23, 20];
 const WORD_BITS: u32 = 32;
 
 /// A fixed-point network and its expected error.
-type Attempt = (FixedGraph, Fidelity);
+type Network = (FixedGraph, Fidelity);
+
+/// One that was tried.
+struct Attempt {
+    tolerance: f64,
+    error: f64,
+    /// Not kept where another one is better: networks of many layers take much memory.
+    network: Option<Network>,
+}
 
 /// The plan of a network on fixed-point numbers: with the aim reached at the least cost, where it
 /// can be, and else the most precise one.
@@ -135,7 +143,9 @@ impl Search<'_> {
         let attempts = self.attempts()?;
         let is_first = attempts.len() == 1;
         let mut refused = None;
-        for (fixed, fidelity) in attempts {
+        for attempt in attempts {
+            let network = attempt.network.map(Ok);
+            let (fixed, fidelity) = network.unwrap_or_else(|| self.attempt(attempt.tolerance))?;
             match (self.method.lower)(&fixed, self.options) {
                 Ok(planned) => {
                     let found = (planned, fixed, fidelity);
@@ -158,13 +168,29 @@ impl Search<'_> {
             first: self.method.looseness,
             bisections: if self.is_quick() { BISECTIONS } else { 0 },
         };
-        let error = |(_, fidelity): &Attempt| fidelity.error;
-        let mut attempts = tightening.run(|tolerance| self.attempt(tolerance), error)?;
-        let least = attempts.iter().map(error).fold(f64::INFINITY, f64::min);
-        let most = self.aim.max(least / LEAST_FALL);
-        let coarsest = attempts.iter().position(|attempt| error(attempt) <= most);
+        let attempt = |tolerance| {
+            let network = self.attempt(tolerance)?;
+            Ok::<_, BuildError>(Attempt {
+                tolerance,
+                error: network.1.error,
+                network: Some(network),
+            })
+        };
+        let mut least = f64::INFINITY;
+        let mut most = f64::INFINITY;
+        let keep_best = |attempts: &mut [Attempt]| {
+            least = attempts
+                .iter()
+                .fold(least, |least, attempt| least.min(attempt.error));
+            most = self.aim.max(least / LEAST_FALL);
+            for attempt in attempts {
+                attempt.network.take_if(|_| attempt.error > most);
+            }
+        };
+        let mut attempts = tightening.run(attempt, |attempt| attempt.error, keep_best)?;
+        let coarsest = attempts.iter().position(|attempt| attempt.error <= most);
         let best = attempts.remove(coarsest.unwrap_or(0));
-        attempts.sort_by(|a, b| error(a).total_cmp(&error(b)));
+        attempts.sort_by(|a, b| a.error.total_cmp(&b.error));
         attempts.insert(0, best);
         Ok(attempts)
     }
@@ -206,7 +232,7 @@ impl Search<'_> {
     }
 
     /// The network of layers with so many times the errors that reach the aim.
-    fn attempt(&self, part: f64) -> Result<Attempt, BuildError> {
+    fn attempt(&self, part: f64) -> Result<Network, BuildError> {
         let (source, method) = (self.source, self.method);
         let budget = ModulusBudget {
             tolerances: &self.tolerances.reaching(part * self.aim),
@@ -267,7 +293,8 @@ struct Tightening {
 }
 
 impl Tightening {
-    /// Attempts until one reaches the aim or errors stop falling.
+    /// Attempts until one reaches the aim or errors stop falling. `look` sees those so far after
+    /// each.
     ///
     /// # Errors
     /// The first attempt fails.
@@ -275,8 +302,10 @@ impl Tightening {
         &self,
         mut attempt: impl FnMut(f64) -> Result<T, E>,
         error: impl Fn(&T) -> f64,
+        mut look: impl FnMut(&mut [T]),
     ) -> Result<Vec<T>, E> {
         let mut attempts = vec![attempt(self.first)?];
+        look(&mut attempts);
         let (mut fits, mut fails) = (self.first, 0.0);
         let (mut least, mut stalled, mut bisections) = (f64::INFINITY, 0, 0);
         loop {
@@ -309,6 +338,7 @@ impl Tightening {
                 match attempt(next) {
                     Ok(found) => {
                         attempts.push(found);
+                        look(&mut attempts);
                         fits = next;
                         break;
                     }
@@ -345,7 +375,7 @@ mod tests {
             all.push(tolerance);
             (tolerance >= fits).then_some(tolerance).ok_or(())
         };
-        let made = tightening.run(attempt, |&tolerance| error(tolerance));
+        let made = tightening.run(attempt, |&tolerance| error(tolerance), |_| {});
         (all, made.unwrap_or_default())
     }
 

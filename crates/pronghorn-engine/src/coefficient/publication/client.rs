@@ -124,7 +124,7 @@ pub struct PublicationClient {
 struct Made {
     epoch: [u8; NAME],
     seed: [u8; NAME],
-    steps: Vec<Option<Polynomials>>,
+    ready: Vec<Option<Polynomials>>,
     bytes: Vec<u8>,
     /// The request, once it was made, and the polynomials so far.
     bound: Option<Bound>,
@@ -153,7 +153,7 @@ impl PublicationClient {
         slot: Kept<ClientPublication>,
     ) -> Result<Self, EngineError> {
         let fits = |(publication, images): &(ClientPublication, usize)| {
-            publication.steps.len() == steps && *images >= batch
+            publication.ready.len() == steps && *images >= batch
         };
         Ok(Self {
             cut,
@@ -164,7 +164,7 @@ impl PublicationClient {
             made: Made {
                 epoch: [0; NAME],
                 seed: *Seed::from_os()?.as_bytes(),
-                steps: vec![None; steps],
+                ready: vec![None; steps],
                 bytes: Vec::new(),
                 bound: None,
             },
@@ -197,20 +197,20 @@ impl PublicationClient {
             return Err(length(RECEIPT, rest.len(), DIGEST));
         }
         reader.made.check(rest)?;
-        Ok(reader.made.finish())
+        Ok(reader.made.finish(reader.cut))
     }
 
     fn take_part(&mut self, index: usize, message: &[u8]) -> Result<(), EngineError> {
-        let (rows, range) = self.cut.part(index);
-        let place = &mut self.made.steps[rows.step];
-        let polynomials = place.get_or_insert_with(|| match rows.rlwe.word {
-            WordSize::U32 => Polynomials::U32(Arc::default()),
-            WordSize::U64 => Polynomials::U64(Arc::default()),
-        });
-        match polynomials {
-            Polynomials::U32(words) => read_rows(rows, range, message, unshared(words))?,
-            Polynomials::U64(words) => read_rows(rows, range, message, unshared(words))?,
+        if self.cut.is_ready {
+            let (rows, range) = self.cut.part(index);
+            let place = &mut self.made.ready[rows.step];
+            let polynomials = place.get_or_insert_with(|| Polynomials::none(rows.rlwe.word));
+            polynomials.read(rows, range, message)?;
         }
+        // Half as much again would be in use while a vector grows.
+        let all: usize = self.cut.lengths().sum();
+        let room = all.saturating_add(DIGEST) - self.made.bytes.len().min(all);
+        self.made.bytes.reserve_exact(room);
         self.made.add(message);
         Ok(())
     }
@@ -234,8 +234,9 @@ impl PublicationClient {
     /// Keeps what has come, all of it.
     fn publish(&mut self) {
         let made = std::mem::replace(&mut self.made, Made::none());
+        let publication = made.finish(self.cut.clone());
         self.slot
-            .put_for(made.finish(), PUBLICATION_GRANT - self.batch);
+            .put_for(publication, PUBLICATION_GRANT - self.batch);
     }
 }
 
@@ -274,7 +275,7 @@ impl Made {
         Self {
             epoch: [0; NAME],
             seed: [0; NAME],
-            steps: Vec::new(),
+            ready: Vec::new(),
             bytes: Vec::new(),
             bound: None,
         }
@@ -298,19 +299,61 @@ impl Made {
         Ok(())
     }
 
-    fn finish(self) -> ClientPublication {
+    fn finish(self, cut: Arc<Cut>) -> ClientPublication {
         ClientPublication {
             epoch: self.epoch,
             seed: self.seed,
-            steps: self.steps,
+            cut,
+            ready: self.ready,
             bytes: Arc::new(self.bytes),
         }
     }
 }
 
-/// The words, which nobody else has yet.
-fn unshared<W: Clone>(words: &mut Arc<Vec<W>>) -> &mut Vec<W> {
-    Arc::make_mut(words)
+impl ClientPublication {
+    /// The polynomials of a step; `None` where the step is of another engine. Those that are not
+    /// ready are unpacked, which takes a transform for each.
+    ///
+    /// # Errors
+    /// They hold a word that is no residue.
+    pub fn polynomials(&self, step: usize) -> Result<Option<Polynomials>, EngineError> {
+        let Some((rows, start)) = self.cut.of_step(step) else {
+            return Ok(None);
+        };
+        if let Some(ready) = self.ready.get(step).and_then(Option::as_ref) {
+            return Ok(Some(ready.clone()));
+        }
+        let mut polynomials = Polynomials::none(rows.rlwe.word);
+        let bytes = &self.bytes[start..][..rows.count * rows.bytes()];
+        polynomials.read(rows, 0..rows.count, bytes)?;
+        Ok(Some(polynomials))
+    }
+
+    /// The same with none ready.
+    #[cfg(test)]
+    pub fn packed(&self) -> Self {
+        Self {
+            ready: vec![None; self.ready.len()],
+            ..self.clone()
+        }
+    }
+}
+
+impl Polynomials {
+    fn none(word: WordSize) -> Self {
+        match word {
+            WordSize::U32 => Self::U32(Arc::default()),
+            WordSize::U64 => Self::U64(Arc::default()),
+        }
+    }
+
+    /// Reads rows behind those that are there. Nobody else has these yet.
+    fn read(&mut self, rows: &Rows, range: Range<usize>, bytes: &[u8]) -> Result<(), EngineError> {
+        match self {
+            Self::U32(words) => read_rows(rows, range, bytes, Arc::make_mut(words)),
+            Self::U64(words) => read_rows(rows, range, bytes, Arc::make_mut(words)),
+        }
+    }
 }
 
 /// Unpacks rows, checks that they are residues, and takes them to the NTT domain.

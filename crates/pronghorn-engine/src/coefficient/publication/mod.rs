@@ -40,7 +40,7 @@ use std::{
 use pronghorn_he::{RlweRing, rlwe, shares::Rerandomiser};
 use pronghorn_plan::{
     CheckedPlan, Derived, Rlwe,
-    cost::{MOST_SECRETS, PUBLICATION_GRANT},
+    cost::{MOST_READY, MOST_SECRETS, PUBLICATION_GRANT},
     steps::linear::coefficient::Layout,
 };
 use pronghorn_ring::{
@@ -96,9 +96,10 @@ pub struct ClientPublication {
     pub epoch: [u8; NAME],
     /// Of all `a`.
     pub seed: [u8; NAME],
-    /// By step; none where the step is of another engine.
-    pub steps: Vec<Option<Polynomials>>,
-    /// The polynomials as they came, to be stored.
+    cut: Arc<Cut>,
+    /// Ready for use, by step: none where the step is of another engine, or all are too many.
+    ready: Vec<Option<Polynomials>>,
+    /// The polynomials as they came, with their receipt.
     pub bytes: Arc<Vec<u8>>,
 }
 
@@ -264,6 +265,8 @@ struct Cut {
     steps: Vec<Rows>,
     /// Index in `steps`, and the rows, of each message.
     parts: Vec<(usize, Range<usize>)>,
+    /// Whether the client keeps all ready for use.
+    is_ready: bool,
 }
 
 impl Cut {
@@ -275,8 +278,17 @@ impl Cut {
         });
         Self {
             parts: parts.collect(),
+            is_ready: plan.once().polynomials <= MOST_READY,
             steps,
         }
+    }
+
+    /// The rows of a step, and the bytes of those before.
+    fn of_step(&self, step: usize) -> Option<(&Rows, usize)> {
+        let at = self.steps.iter().position(|rows| rows.step == step)?;
+        let (before, rows) = self.steps.split_at(at);
+        let before = before.iter().map(|rows| rows.count * rows.bytes());
+        Some((&rows[0], before.sum()))
     }
 
     /// The rows of a message.

@@ -12,10 +12,13 @@ fn publications_are_read_back_from_their_bytes() {
         let read = PublicationClient::read(&plan, names, &client.bytes).unwrap();
         assert_eq!((read.epoch, read.seed), names);
         assert_eq!(read.bytes, client.bytes);
-        for (read, made) in read.steps.iter().zip(&client.steps) {
-            assert_eq!(words_of(read), words_of(made));
+        for step in 0..plan.steps.len() {
+            let words = words_of(&read, step);
+            assert_eq!(words, words_of(&client, step));
+            // The same where they are unpacked for each batch.
+            assert_eq!(words, words_of(&client.packed(), step));
         }
-        assert!(client.steps[0].is_none() && client.steps[1].is_some());
+        assert!(words_of(&client, 0).is_empty() && !words_of(&client, 1).is_empty());
         let bytes = &client.bytes;
         let longer = [&bytes[..], &[0]].concat();
         for other in [&bytes[..bytes.len() - 1], &[], &longer] {
@@ -82,7 +85,7 @@ fn difference(plan: &CheckedPlan, secrets: [[u8; 32]; 2]) -> Vec<u64> {
         let receipt = [&all[..37], &bytes[..polynomials]].concat();
         bytes[polynomials..].copy_from_slice(&Bound::new(&epoch, &receipt).digest());
         let read = PublicationClient::read(plan, (epoch, seed), &bytes).unwrap();
-        let mut sum = words_of(&read.steps[1])[..n].to_vec();
+        let mut sum = words_of(&read, 1)[..n].to_vec();
         let (mut filter, mut a) = (vec![0; n], vec![0; n]);
         prepared::<u64>(plan, 1, weights).filter(layout, &ring, 0, 0, &mut filter);
         rlwe::expand_a(&publication::generator(&seed, 1), 0, q, &mut a);

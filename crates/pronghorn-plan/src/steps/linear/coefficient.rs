@@ -152,7 +152,7 @@ impl StepPlan for CoefficientLinear {
         Once {
             publication,
             secrets,
-            polynomials: secrets.saturating_add(publication),
+            polynomials: secrets,
             ..Once::default()
         }
     }
