@@ -18,9 +18,11 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
+    checked::CheckedPlan,
     names::Names,
     plan::{Plan, PlanError},
     planner::{Built, Computation, Fidelity, Weights},
+    steps::StepKind,
 };
 
 const MAGIC: [u8; 8] = *b"PRONGKPT";
@@ -92,6 +94,9 @@ impl Built {
         }
         let read: Read = postcard::from_bytes(body).map_err(|_| KeptError::Damaged)?;
         let plan = Plan::from_bytes(&read.plan)?;
+        if !go_together(&plan, &read.weights) {
+            return Err(KeptError::Damaged);
+        }
         let computation = match read.fixed {
             Some(fixed) => Arc::new(fixed) as Arc<dyn Computation>,
             None => Arc::new(network(&read.weights).ok_or(KeptError::Damaged)?),
@@ -106,11 +111,23 @@ impl Built {
     }
 }
 
+/// Whether each step has weights, and networks on ciphertexts are those of their steps.
+fn go_together(plan: &CheckedPlan, weights: &[Weights]) -> bool {
+    let mut steps = plan.steps.iter().zip(weights).enumerate();
+    weights.len() == plan.steps.len()
+        && steps.all(|(index, (step, weights))| match (&step.kind, weights) {
+            (StepKind::Encrypted(encrypted), Weights::Network(network)) => {
+                network.is_sound(&plan.place(index), encrypted)
+            }
+            (StepKind::Encrypted(_), _) | (_, Weights::Network(_)) => false,
+            _ => true,
+        })
+}
+
 /// The network on ciphertexts, which is its own oracle.
 fn network(weights: &[Weights]) -> Option<impl Computation + use<>> {
-    let network = weights.iter().find_map(|weights| match weights {
-        Weights::Network(network) => Some(network),
+    weights.iter().find_map(|weights| match weights {
+        Weights::Network(network) => Some(network.clone()),
         _ => None,
-    });
-    network.filter(|network| network.graph.is_sound()).cloned()
+    })
 }

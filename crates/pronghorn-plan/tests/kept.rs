@@ -53,7 +53,17 @@ fn networks_that_are_none_are_refused() {
     let is_sound = |network: &Encrypted| network.is_sound(&built.plan.place(1), plan);
     assert!(is_sound(&network()));
     let last = network().graph.nodes.len() - 1;
-    let changes: [fn(&mut Encrypted, usize); 17] = [
+    let changes: [fn(&mut Encrypted, usize); 24] = [
+        |network, _| network.program.output = 0,
+        |network, _| network.program.nodes[0].polys = 3,
+        |network, _| network.program.nodes[1].polys += 1,
+        |network, _| {
+            let output = network.program.output;
+            network.program.nodes[output].limbs -= 1;
+        },
+        |network, _| network.program.nodes[1].op = ProgramOp::Rescale { limbs: 0 },
+        |network, _| network.graph.nodes[0].inputs = vec![1000],
+        |network, _| network.graph.nodes[0].shape = vec![0],
         |network, _| network.program.nodes.clear(),
         |network, _| network.program.output += 100,
         |network, _| network.program.nodes[1].inputs = vec![1],

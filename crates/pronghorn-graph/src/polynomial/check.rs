@@ -9,7 +9,8 @@ impl PolyGraph {
     pub fn is_sound(&self) -> bool {
         let is_input = |node: &PolyNode| matches!(node.op, PolyOp::Input);
         let mut nodes = self.nodes.iter().enumerate();
-        let first = nodes.next().is_some_and(|(_, node)| is_input(node));
+        let first = nodes.next();
+        let first = first.is_some_and(|(_, node)| is_input(node) && node.inputs.is_empty());
         let in_order = |(index, node): (usize, &PolyNode)| {
             !is_input(node) && node.inputs.iter().all(|&input| input < index)
         };
@@ -21,8 +22,9 @@ impl PolyGraph {
 
     /// Whether a node goes with its inputs, which come before it.
     fn fits(&self, node: &PolyNode) -> bool {
-        let Ok(length) = count("value", &node.shape) else {
-            return false;
+        let length = match count("value", &node.shape) {
+            Ok(length) if length > 0 => length,
+            _ => return false,
         };
         let inputs: Vec<usize> = node
             .inputs
@@ -30,7 +32,7 @@ impl PolyGraph {
             .map(|&input| self.nodes[input].len())
             .collect();
         match (&node.op, &inputs[..]) {
-            (PolyOp::Input, []) => length > 0,
+            (PolyOp::Input, []) => true,
             (PolyOp::Linear(layer), &[input]) => layer.fits(input, length),
             (PolyOp::Factor(factor), &[input]) => factor.fits(input, length),
             (PolyOp::Square, &[input]) => input == length,

@@ -18,6 +18,13 @@ const MOST_LOOKS: usize = 1 << 22;
 /// The bands of a batch, in the order of both parties; `None` where step after step is that order:
 /// where no step that keeps rows has two bands, and where there would be too many.
 pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
+    if !plan
+        .steps
+        .iter()
+        .any(|step| step.kind.as_step().keeps_rows())
+    {
+        return None;
+    }
     let steps: Vec<Step> = (0..plan.steps.len())
         .map(|index| Step::new(plan, index, batch))
         .collect();

@@ -68,7 +68,7 @@ impl Encrypted {
         let lengths = [place.input().len(), place.value().len()];
         graph.is_sound()
             && [graph.input_len(), graph.result().len()] == lengths
-            && program.is_sound(graph, plan.primes.len())
+            && program.is_sound(graph, plan)
             && program.nodes[program.output].elements == lengths[1]
     }
 }

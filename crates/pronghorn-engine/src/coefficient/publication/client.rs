@@ -201,15 +201,18 @@ impl PublicationClient {
     }
 
     fn take_part(&mut self, index: usize, message: &[u8]) -> Result<(), EngineError> {
-        if self.cut.is_ready {
-            let (rows, range) = self.cut.part(index);
-            let place = &mut self.made.ready[rows.step];
-            let polynomials = place.get_or_insert_with(|| Polynomials::none(rows.rlwe.word));
-            polynomials.read(rows, range, message)?;
+        let (rows, range) = self.cut.part(index);
+        match self.cut.is_ready {
+            true => {
+                let place = &mut self.made.ready[rows.step];
+                let polynomials = place.get_or_insert_with(|| Polynomials::none(rows.rlwe.word));
+                polynomials.read(rows, range, message)?;
+            }
+            // None is kept that a batch would refuse.
+            false => rows.check(range, message)?,
         }
         // Half as much again would be in use while a vector grows.
-        let all: usize = self.cut.lengths().sum();
-        let room = all.saturating_add(DIGEST) - self.made.bytes.len().min(all);
+        let room = (self.cut.bytes + DIGEST).saturating_sub(self.made.bytes.len());
         self.made.bytes.reserve_exact(room);
         self.made.add(message);
         Ok(())
@@ -356,6 +359,43 @@ impl Polynomials {
     }
 }
 
+impl Rows {
+    /// Checks that rows are of residues.
+    fn check(&self, range: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
+        let rows = message.par_chunks_exact(self.bytes()).zip(range);
+        rows.try_for_each_init(
+            || vec![0u64; self.rlwe.degree],
+            |words, (bytes, row)| unpack(self, row, bytes, words),
+        )
+    }
+}
+
+/// Unpacks a row, and checks that it is of residues.
+fn unpack<W: Word>(
+    rows: &Rows,
+    row: usize,
+    bytes: &[u8],
+    words: &mut [W],
+) -> Result<(), EngineError> {
+    let rlwe = &rows.rlwe;
+    bits::unpack(bytes, rlwe.answer_bits_a(), words).map_err(|source| EngineError::Packing {
+        step: rows.name.clone(),
+        message: STEP,
+        row,
+        source,
+    })?;
+    let most = (rlwe.modulus - 1) >> rlwe.dropped_bits_a;
+    match words.iter().any(|word| word.to_u64() > most) {
+        true => Err(EngineError::Word {
+            step: rows.name.clone(),
+            message: STEP,
+            row,
+            modulus: rlwe.modulus,
+        }),
+        false => Ok(()),
+    }
+}
+
 /// Unpacks rows, checks that they are residues, and takes them to the NTT domain.
 fn read_rows<W: Word>(
     rows: &Rows,
@@ -365,30 +405,13 @@ fn read_rows<W: Word>(
 ) -> Result<(), EngineError> {
     let rlwe = &rows.rlwe;
     let ring = ring::<W>(rlwe, &rows.name)?;
-    let most = (rlwe.modulus - 1) >> rlwe.dropped_bits_a;
     words.resize(range.end * rlwe.degree, W::default());
     words[range.start * rlwe.degree..]
         .par_chunks_exact_mut(rlwe.degree)
         .zip(message.par_chunks_exact(rows.bytes()))
         .enumerate()
         .try_for_each(|(index, (words, bytes))| {
-            let row = range.start + index;
-            bits::unpack(bytes, rlwe.answer_bits_a(), words).map_err(|source| {
-                EngineError::Packing {
-                    step: rows.name.clone(),
-                    message: STEP,
-                    row,
-                    source,
-                }
-            })?;
-            if words.iter().any(|word| word.to_u64() > most) {
-                return Err(EngineError::Word {
-                    step: rows.name.clone(),
-                    message: STEP,
-                    row,
-                    modulus: rlwe.modulus,
-                });
-            }
+            unpack(rows, range.start + index, bytes, words)?;
             ring.restore_low_bits_public(words, rlwe.dropped_bits_a);
             Ok(())
         })

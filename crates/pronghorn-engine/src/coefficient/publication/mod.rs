@@ -265,6 +265,8 @@ struct Cut {
     steps: Vec<Rows>,
     /// Index in `steps`, and the rows, of each message.
     parts: Vec<(usize, Range<usize>)>,
+    /// Bytes of all messages.
+    bytes: usize,
     /// Whether the client keeps all ready for use.
     is_ready: bool,
 }
@@ -278,6 +280,7 @@ impl Cut {
         });
         Self {
             parts: parts.collect(),
+            bytes: steps.iter().map(|rows| rows.count * rows.bytes()).sum(),
             is_ready: plan.once().polynomials <= MOST_READY,
             steps,
         }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use pronghorn_graph::polynomial::PolyGraph;
+use pronghorn_graph::polynomial::{PolyGraph, PolyOp};
 use serde::{Deserialize, Serialize};
 
-use super::parameters::MAX_POLYS;
+use super::parameters::{EncryptedPlan, MAX_POLYS};
 use crate::description::cut;
 
 /// The nodes of a [`PolyGraph`], with rescalings in between, and what each ciphertext looks like.
@@ -63,43 +63,73 @@ impl ProgramOp {
 }
 
 impl Program {
-    /// Whether a program from a file is one of `graph`, which is sound, with so many primes: inputs
-    /// come before their nodes, values go together, and each prime is dropped once.
-    pub fn is_sound(&self, graph: &PolyGraph, primes: usize) -> bool {
-        let is_first = |index: usize| self.nodes[index].op == ProgramOp::Node(0);
+    /// Whether a program from a file is one of `graph`, which is sound, for a plan: inputs come
+    /// before their nodes, values go together, and the last one is what the plan answers with.
+    pub fn is_sound(&self, graph: &PolyGraph, plan: &EncryptedPlan) -> bool {
         let in_order = |index: usize| {
             let node = &self.nodes[index];
             node.inputs.iter().all(|&input| input < index)
-                && (index == 0) == is_first(index)
-                && (1..=primes).contains(&node.limbs)
-                && (2..=MAX_POLYS).contains(&node.polys)
+                && (index == 0) == (node.op == ProgramOp::Node(0))
+                && (1..=plan.primes.len()).contains(&node.limbs)
                 && node.scale.is_normal()
                 && node.scale > 0.0
-                && self.goes_together(node, graph)
+                && self.goes_together(node, graph, plan)
         };
-        self.output < self.nodes.len() && (0..self.nodes.len()).all(in_order)
+        // The input is kept as it came, and is no result.
+        let answers =
+            |node: &ProgramNode| (node.polys, node.limbs) == (plan.answer_polys, plan.flood_limbs);
+        let result = self.nodes.get(self.output).filter(|_| self.output > 0);
+        result.is_some_and(answers) && (0..self.nodes.len()).all(in_order)
     }
 
     /// Whether the sizes of a node, whose inputs come before it, are those of its operation.
-    fn goes_together(&self, node: &ProgramNode, graph: &PolyGraph) -> bool {
+    fn goes_together(&self, node: &ProgramNode, graph: &PolyGraph, plan: &EncryptedPlan) -> bool {
         let inputs = || node.inputs.iter().map(|&input| &self.nodes[input]);
-        let from = |dropped: usize| match inputs().collect::<Vec<_>>()[..] {
-            [input] => {
-                input.elements == node.elements
-                    && node.limbs.checked_add(dropped) == Some(input.limbs)
-            }
-            _ => false,
+        let polys = || inputs().map(|input| input.polys);
+        let wanted = match node.op {
+            ProgramOp::Node(of) => match graph.nodes.get(of) {
+                None => return false,
+                Some(of) => {
+                    let lengths = of.inputs.iter().map(|&input| graph.nodes[input].len());
+                    let fits = lengths.eq(inputs().map(|input| input.elements))
+                        && node.elements == of.len()
+                        && inputs().all(|input| input.limbs >= node.limbs);
+                    if !fits {
+                        return false;
+                    }
+                    match of.op {
+                        PolyOp::Input => 2,
+                        PolyOp::Square => 2 * polys().sum::<usize>() - 1,
+                        PolyOp::Multiply => polys().sum::<usize>() - 1,
+                        _ => polys().max().unwrap_or(2),
+                    }
+                }
+            },
+            ProgramOp::Scale => match self.single(node, 0) {
+                Some(input) => input.polys,
+                None => return false,
+            },
+            // The input has no words of its own to divide.
+            ProgramOp::Rescale { limbs } => match self.single(node, limbs) {
+                Some(input) if limbs > 0 && node.inputs[0] > 0 => input.polys,
+                _ => return false,
+            },
+            ProgramOp::Relinearise { limbs } => match self.single(node, limbs) {
+                Some(input) if (3..=plan.key_power + 1).contains(&input.polys) => 2,
+                _ => return false,
+            },
         };
-        match node.op {
-            ProgramOp::Node(of) => graph.nodes.get(of).is_some_and(|of| {
-                let lengths = of.inputs.iter().map(|&input| graph.nodes[input].len());
-                lengths.eq(inputs().map(|input| input.elements))
-                    && node.elements == of.len()
-                    && inputs().all(|input| input.limbs >= node.limbs)
-            }),
-            ProgramOp::Scale => from(0),
-            ProgramOp::Rescale { limbs } | ProgramOp::Relinearise { limbs } => from(limbs),
-        }
+        node.polys == wanted && wanted <= MAX_POLYS
+    }
+
+    /// The only input of a node, where the node has its elements and so many primes less.
+    fn single(&self, node: &ProgramNode, dropped: usize) -> Option<&ProgramNode> {
+        let [input] = node.inputs[..] else {
+            return None;
+        };
+        let input = &self.nodes[input];
+        let limbs = node.limbs.checked_add(dropped);
+        (input.elements == node.elements && limbs == Some(input.limbs)).then_some(input)
     }
 
     /// For each node its stage: within a stage every operation acts on each word alone; rescalings
