@@ -7,7 +7,12 @@ use pronghorn_graph::{
     fixed::{LocalOp, ValueSpec},
     geometry::Window,
 };
-use pronghorn_plan::{Weights, bands::Band, step::Compiled, steps::local::with_guards};
+use pronghorn_plan::{
+    Weights,
+    bands::{Band, order::windows},
+    step::Compiled,
+    steps::local::with_guards,
+};
 use pronghorn_ring::{Prime, SimdLevel};
 use rayon::prelude::*;
 
@@ -126,7 +131,7 @@ impl Side for LocalSide {
         inputs: Vec<Share>,
         _carry: Option<Carry>,
     ) -> Result<Next, EngineError> {
-        let Some(windows) = band.windows(at.plan) else {
+        let Some(windows) = windows(at.plan, band) else {
             return self.online(at, inputs, None);
         };
         let side = self.of_band(band, windows);

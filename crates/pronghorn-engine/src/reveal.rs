@@ -11,7 +11,12 @@ use pronghorn_graph::{
     fixed::{ActivationOp, ValueSpec},
     shape::channels,
 };
-use pronghorn_plan::{Weights, bands::Band, step::Compiled, steps::activation::reveal::Reveal};
+use pronghorn_plan::{
+    Weights,
+    bands::{Band, order::windows},
+    step::Compiled,
+    steps::activation::reveal::Reveal,
+};
 use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 
@@ -69,7 +74,7 @@ impl Side for ClientSide {
         inputs: Vec<Share>,
         _carry: Option<Carry>,
     ) -> Result<Next, EngineError> {
-        let (Some(windows), [channels, _, width]) = (band.windows(at.plan), &self.input.shape[..])
+        let (Some(windows), [channels, _, width]) = (windows(at.plan, band), &self.input.shape[..])
         else {
             return self.online(at, inputs, None);
         };

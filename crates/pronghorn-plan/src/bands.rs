@@ -18,8 +18,6 @@ use std::ops::Range;
 
 use pronghorn_graph::geometry::Window;
 
-use crate::checked::CheckedPlan;
-
 /// Rows that a step reads for rows of its value: those of windows, one over the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
@@ -82,17 +80,6 @@ impl Band {
     /// Whether it is the first of its step.
     pub fn is_first(&self) -> bool {
         self.rows.start == 0
-    }
-
-    /// The windows of its step over their parts of the rows; `None` where the step makes its value
-    /// whole.
-    pub fn windows(&self, plan: &CheckedPlan) -> Option<Vec<Window>> {
-        let place = plan.place(self.step);
-        if self.rows.len() == rows_of(&place.value().shape) {
-            return None;
-        }
-        let rule = plan.steps[self.step].kind.as_step().rows(&place)?;
-        rule.band(self.rows.clone()).map(|(_, windows)| windows)
     }
 
     /// The halo that the step keeps for its next band.

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
+use pronghorn_graph::geometry::Window;
+
 use super::{Band, Rows, height::of_step, rows_of};
 use crate::{
     checked::CheckedPlan,
@@ -39,6 +41,17 @@ pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
     let order = Order::new(plan, steps);
     let readers = order.readers.iter().map(Vec::len).max().unwrap_or(0);
     (all.saturating_mul(readers) <= MOST_LOOKS).then(|| order.list())
+}
+
+/// The windows of a band's step over their parts of the rows; `None` where the step makes its value
+/// whole.
+pub fn windows(plan: &CheckedPlan, band: &Band) -> Option<Vec<Window>> {
+    let place = plan.place(band.step);
+    if band.rows.len() == rows_of(&place.value().shape) {
+        return None;
+    }
+    let rule = plan.steps[band.step].kind.as_step().rows(&place)?;
+    rule.band(band.rows.clone()).map(|(_, windows)| windows)
 }
 
 /// What the order needs of a step.
