@@ -176,13 +176,12 @@ impl Search<'_> {
                 network: Some(network),
             })
         };
-        let mut least = f64::INFINITY;
         let mut most = f64::INFINITY;
         let keep_best = |attempts: &mut [Attempt]| {
-            least = attempts
-                .iter()
-                .fold(least, |least, attempt| least.min(attempt.error));
-            most = self.aim.max(least / LEAST_FALL);
+            let errors = attempts.iter().map(|attempt| attempt.error);
+            most = self
+                .aim
+                .max(errors.fold(f64::INFINITY, f64::min) / LEAST_FALL);
             for attempt in attempts {
                 attempt.network.take_if(|_| attempt.error > most);
             }

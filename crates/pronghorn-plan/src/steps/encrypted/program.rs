@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pronghorn_graph::polynomial::{PolyGraph, PolyOp};
+use pronghorn_graph::polynomial::{PolyGraph, PolyNode, PolyOp};
 use serde::{Deserialize, Serialize};
 
 use super::parameters::{EncryptedPlan, MAX_POLYS};
@@ -84,42 +84,39 @@ impl Program {
 
     /// Whether the sizes of a node, whose inputs come before it, are those of its operation.
     fn goes_together(&self, node: &ProgramNode, graph: &PolyGraph, plan: &EncryptedPlan) -> bool {
+        let wanted = match node.op {
+            ProgramOp::Node(of) => {
+                let of = graph.nodes.get(of);
+                of.and_then(|of| self.polys_of(node, of, graph))
+            }
+            ProgramOp::Scale => self.single(node, 0).map(|input| input.polys),
+            // The input has no words of its own to divide.
+            ProgramOp::Rescale { limbs } => self
+                .single(node, limbs)
+                .filter(|_| limbs > 0 && node.inputs[0] > 0)
+                .map(|input| input.polys),
+            ProgramOp::Relinearise { limbs } => self
+                .single(node, limbs)
+                .filter(|input| (3..=plan.key_power + 1).contains(&input.polys))
+                .map(|_| 2),
+        };
+        wanted == Some(node.polys) && node.polys <= MAX_POLYS
+    }
+
+    /// The polynomials of a node that computes `of`; `None` where other sizes are not those of `of`.
+    fn polys_of(&self, node: &ProgramNode, of: &PolyNode, graph: &PolyGraph) -> Option<usize> {
         let inputs = || node.inputs.iter().map(|&input| &self.nodes[input]);
         let polys = || inputs().map(|input| input.polys);
-        let wanted = match node.op {
-            ProgramOp::Node(of) => match graph.nodes.get(of) {
-                None => return false,
-                Some(of) => {
-                    let lengths = of.inputs.iter().map(|&input| graph.nodes[input].len());
-                    let fits = lengths.eq(inputs().map(|input| input.elements))
-                        && node.elements == of.len()
-                        && inputs().all(|input| input.limbs >= node.limbs);
-                    if !fits {
-                        return false;
-                    }
-                    match of.op {
-                        PolyOp::Input => 2,
-                        PolyOp::Square => 2 * polys().sum::<usize>() - 1,
-                        PolyOp::Multiply => polys().sum::<usize>() - 1,
-                        _ => polys().max().unwrap_or(2),
-                    }
-                }
-            },
-            ProgramOp::Scale => match self.single(node, 0) {
-                Some(input) => input.polys,
-                None => return false,
-            },
-            // The input has no words of its own to divide.
-            ProgramOp::Rescale { limbs } => match self.single(node, limbs) {
-                Some(input) if limbs > 0 && node.inputs[0] > 0 => input.polys,
-                _ => return false,
-            },
-            ProgramOp::Relinearise { limbs } => match self.single(node, limbs) {
-                Some(input) if (3..=plan.key_power + 1).contains(&input.polys) => 2,
-                _ => return false,
-            },
-        };
-        node.polys == wanted && wanted <= MAX_POLYS
+        let lengths = of.inputs.iter().map(|&input| graph.nodes[input].len());
+        let fits = lengths.eq(inputs().map(|input| input.elements))
+            && node.elements == of.len()
+            && inputs().all(|input| input.limbs >= node.limbs);
+        fits.then(|| match of.op {
+            PolyOp::Input => 2,
+            PolyOp::Square => 2 * polys().sum::<usize>() - 1,
+            PolyOp::Multiply => polys().sum::<usize>() - 1,
+            _ => polys().max().unwrap_or(2),
+        })
     }
 
     /// The only input of a node, where the node has its elements and so many primes less.
