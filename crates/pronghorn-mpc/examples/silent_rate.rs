@@ -13,6 +13,7 @@ use pronghorn_mpc::{
     },
 };
 use pronghorn_ring::random::Seed;
+use rayon::ThreadPoolBuilder;
 
 /// Columns of a strip of the extension: 16 bits an OT.
 const WIDTH: u8 = 8;
@@ -22,6 +23,11 @@ const PIECE: usize = 1 << 13;
 const ROUNDS: usize = 8;
 
 fn main() -> Result<(), OtError> {
+    let one = ThreadPoolBuilder::new().num_threads(1).build();
+    one.expect("a thread can start").install(print_all)
+}
+
+fn print_all() -> Result<(), OtError> {
     println!("million OTs a second, one core a party; then milliseconds of the parts of a round");
     println!("K, t, depth: sender, receiver; bits an OT | round, challenge, answer, verify; takes");
     for chain in Chain::ALL {

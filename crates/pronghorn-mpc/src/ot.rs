@@ -60,7 +60,7 @@ mod hash;
 mod puncture;
 pub mod setup;
 pub mod silent;
-mod simd;
+pub(crate) mod simd;
 pub mod transfer;
 
 pub use base::BaseOt;

@@ -108,17 +108,19 @@ pub(super) struct Supply {
     answer: Vec<u8>,
 }
 
-/// How far silent OTs are handed to tiles. Tiles follow each other in buffers that stay in the
-/// cache, beside the tables of silent OT.
+/// How far silent OTs are handed to tiles: some tiles at a time, on all threads.
 #[derive(Default)]
 struct Filled {
+    /// The next tile.
     tile: usize,
-    /// Those of this tile so far, and the number of the first.
+    /// OTs for it and further ones, as far as they are made, and the number of the first.
     blocks: Zeroizing<Vec<Block>>,
     have: usize,
     first: u64,
-    choices: Zeroizing<Vec<u8>>,
 }
+
+/// OTs that are handed out at a time for each thread: their blocks stay in its cache.
+const AT_A_TIME: usize = 1 << 15;
 
 /// The party that a list of messages names.
 pub(super) fn named(party: Party) -> exchange::Party {
@@ -319,8 +321,10 @@ impl Supply {
         let step = &work.layout.step;
         let (first, blocks) = receives.send(step, &choices, out)?;
         receives.with(step, |ots| {
-            let made = (first, &blocks[..]);
-            received(work, tiles, sender, ots, &choices, made, &mut randoms[part]);
+            let made = received(work, tiles, sender, ots, &choices, (first, &blocks));
+            for (randoms, made) in randoms[part].iter_mut().zip(made) {
+                randoms.received = Some(made);
+            }
             Ok(())
         })
     }
@@ -342,8 +346,11 @@ impl Supply {
         let step = &work.layout.step;
         let (first, blocks) = sends.receive(step, message, count)?;
         sends.with(step, |ots| {
-            let made = (first, &blocks[..]);
-            sent(work, tiles, self.party, ots, made, &mut randoms[part])
+            let made = sent(work, tiles, self.party, ots, (first, &blocks))?;
+            for (randoms, made) in randoms[part].iter_mut().zip(made) {
+                randoms.sent = Some(made);
+            }
+            Ok(())
         })
     }
 
@@ -393,18 +400,16 @@ fn rounds_of(server: Vec<usize>, client: Vec<usize>) -> Vec<Message> {
 }
 
 impl Filled {
-    /// Takes what there is for the tile; whether that is all of it.
-    fn fill(
+    /// Takes what there is for the next tiles; these, where that is all of it. The number of tiles
+    /// is this party's alone to choose.
+    fn fill<'a>(
         &mut self,
-        work: &Work,
+        work: &'a Work,
         sender: Party,
         (made, left): (u64, usize),
         take: impl FnOnce(&mut [Block]) -> Result<u64, OtError>,
-    ) -> Result<bool, OtError> {
-        let Some(tile) = work.tiles.get(self.tile) else {
-            return Ok(false);
-        };
-        let count = work.layout.programs.ots(std::slice::from_ref(tile), sender);
+    ) -> Result<&'a [Tile], OtError> {
+        let (tiles, count) = work.next_tiles(self.tile, sender);
         make_room(&mut self.blocks, self.have, count);
         if self.have == 0 {
             self.first = made;
@@ -414,11 +419,19 @@ impl Filled {
             take(&mut self.blocks[self.have..][..more])?;
             self.have += more;
         }
-        Ok(self.have == count)
+        Ok(match self.have == count {
+            true => tiles,
+            false => &[],
+        })
     }
 
-    fn advance(&mut self) {
-        self.tile += 1;
+    /// The OTs of the tiles that were filled, and the number of the first.
+    fn made(&self) -> (u64, &[Block]) {
+        (self.first, &self.blocks[..self.have])
+    }
+
+    fn advance(&mut self, tiles: &[Tile]) {
+        self.tile += tiles.len();
         self.have = 0;
     }
 
@@ -429,12 +442,14 @@ impl Filled {
         ots: &mut SilentSender,
         made: &mut Vec<CascadeSent>,
     ) -> Result<(), OtError> {
-        while self.fill(work, sender, (ots.made(), ots.left()), |q| ots.take(q))? {
-            let (tile, blocks) = (&work.tiles[self.tile], &self.blocks[..self.have]);
-            made.push(sent_of(work, tile, sender, ots, (self.first, blocks))?);
-            self.advance();
+        loop {
+            let tiles = self.fill(work, sender, (ots.made(), ots.left()), |q| ots.take(q))?;
+            if tiles.is_empty() {
+                return Ok(());
+            }
+            made.extend(sent(work, tiles, sender, ots, self.made())?);
+            self.advance(tiles);
         }
-        Ok(())
     }
 
     fn receive(
@@ -444,16 +459,40 @@ impl Filled {
         ots: &mut SilentReceiver,
         made: &mut Vec<CascadeReceived>,
     ) -> Result<(), OtError> {
-        while self.fill(work, sender, (ots.made(), ots.left()), |t| ots.take(t))? {
-            let blocks = &self.blocks[..self.have];
-            self.choices = Zeroizing::new(Vec::with_capacity(blocks.len() / 8));
-            silent::choices(blocks, &mut self.choices);
-            let (tile, choices) = (&work.tiles[self.tile], &self.choices);
-            let correlated = (self.first, &choices[..], blocks);
-            made.push(received_of(work, tile, sender, ots, correlated));
-            self.advance();
+        loop {
+            let tiles = self.fill(work, sender, (ots.made(), ots.left()), |t| ots.take(t))?;
+            if tiles.is_empty() {
+                return Ok(());
+            }
+            let (first, blocks) = self.made();
+            let mut choices = Zeroizing::new(Vec::with_capacity(blocks.len() / 8));
+            silent::choices(blocks, &mut choices);
+            made.extend(received(
+                work,
+                tiles,
+                sender,
+                ots,
+                &choices,
+                (first, blocks),
+            ));
+            self.advance(tiles);
         }
-        Ok(())
+    }
+}
+
+impl Work {
+    /// The tiles from this one on whose OTs are made at a time, and the number of those.
+    fn next_tiles(&self, first: usize, sender: Party) -> (&[Tile], usize) {
+        let most = AT_A_TIME * rayon::current_num_threads();
+        let (mut tiles, mut count) = (0, 0);
+        for tile in &self.tiles[first..] {
+            let more = self.layout.programs.ots(std::slice::from_ref(tile), sender);
+            if tiles > 0 && count + more > most {
+                break;
+            }
+            (tiles, count) = (tiles + 1, count + more);
+        }
+        (&self.tiles[first..][..tiles], count)
     }
 }
 
@@ -497,15 +536,13 @@ fn sent(
     sender: Party,
     ots: &(impl CorrelatedSender + Sync),
     (first, blocks): (u64, &[Block]),
-    randoms: &mut [Randoms],
-) -> Result<(), OtError> {
+) -> Result<Vec<CascadeSent>, OtError> {
     let pieces = pieces(work, tiles, sender, blocks);
-    let all = pieces.into_par_iter().zip(tiles).zip(randoms);
-    all.try_for_each(|(((at, blocks), tile), randoms)| {
-        let first = first + at as u64;
-        randoms.sent = Some(sent_of(work, tile, sender, ots, (first, blocks))?);
-        Ok(())
-    })
+    let strings = pieces
+        .into_par_iter()
+        .zip(tiles)
+        .map(|((at, blocks), tile)| sent_of(work, tile, sender, ots, (first + at as u64, blocks)));
+    strings.collect()
 }
 
 /// The strings of tiles at the receiver.
@@ -516,15 +553,22 @@ fn received(
     ots: &(impl CorrelatedReceiver + Sync),
     choices: &[u8],
     (first, blocks): (u64, &[Block]),
-    randoms: &mut [Randoms],
-) {
+) -> Vec<CascadeReceived> {
     let pieces = pieces(work, tiles, sender, blocks);
-    let all = pieces.into_par_iter().zip(tiles).zip(randoms);
-    all.for_each(|(((at, blocks), tile), randoms)| {
-        let choices = &choices[at / 8..][..blocks.len() / 8];
-        let made = (first + at as u64, choices, blocks);
-        randoms.received = Some(received_of(work, tile, sender, ots, made));
-    });
+    let strings = pieces
+        .into_par_iter()
+        .zip(tiles)
+        .map(|((at, blocks), tile)| {
+            let choices = &choices[at / 8..][..blocks.len() / 8];
+            received_of(
+                work,
+                tile,
+                sender,
+                ots,
+                (first + at as u64, choices, blocks),
+            )
+        });
+    strings.collect()
 }
 
 /// The blocks of each tile, with the number of blocks before them.

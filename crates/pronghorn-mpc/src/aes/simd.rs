@@ -1,117 +1,188 @@
-//! AES-128 with VAES on 512-bit vectors.
+//! AES-128 with VAES, on vectors of two or four blocks.
 //!
-//! The `aes` crate has this too; called for 64 blocks at a time under changing keys it takes twice
-//! as long.
+//! The `aes` crate has this too, where it was compiled for it; called for 64 blocks at a time under
+//! changing keys it takes twice as long.
 #![allow(unsafe_code)] // CPU intrinsics
 
 use std::arch::x86_64::*;
 
 use pronghorn_ring::SimdLevel;
-use zeroize::ZeroizeOnDrop;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::Block;
+use crate::{
+    Block,
+    ot::simd::{
+        Lanes,
+        x86::{Avx2, Avx512},
+    },
+};
 
-/// Blocks of a vector.
-pub(crate) const LANES: usize = 4;
-
-/// The round keys. A value exists only where the CPU has AES, VAES and AVX-512 F.
+/// The round keys. A value exists only where the CPU has AES, VAES and the vectors.
 #[derive(ZeroizeOnDrop)]
 pub struct Vaes {
     keys: [Block; 11],
+    /// Whether vectors have 512 bits, by AVX-512 F, BW, DQ and VL. Else they have 256, by AVX2.
+    #[zeroize(skip)]
+    is_wide: bool,
 }
+
+/// AES on the vectors of `L`: a token, as `L` is, where the CPU has AES and VAES beside.
+#[derive(Clone, Copy)]
+pub(crate) struct Wide<L: Lanes>(L);
+
+impl<L: Lanes> Wide<L> {
+    /// # Safety
+    /// The CPU must have AES and VAES.
+    #[inline(always)]
+    pub unsafe fn new(lanes: L) -> Self {
+        Self(lanes)
+    }
+}
+
+/// The rounds of AES on vectors of blocks.
+pub(crate) trait Rounds: Copy {
+    type Lanes: Lanes;
+
+    fn lanes(self) -> Self::Lanes;
+    /// A round that is not the last.
+    fn round(self, x: Vector<Self>, key: Vector<Self>) -> Vector<Self>;
+    fn last_round(self, x: Vector<Self>, key: Vector<Self>) -> Vector<Self>;
+
+    /// Blocks of a vector.
+    const BLOCKS: usize = <Self::Lanes as Lanes>::WORDS / 2;
+}
+
+pub(crate) type Vector<R> = <<R as Rounds>::Lanes as Lanes>::Vector;
+pub(crate) type Words<R> = <<R as Rounds>::Lanes as Lanes>::Words;
+
+macro_rules! rounds {
+    ($lanes:ty, $vector:ty, $round:ident, $last_round:ident) => {
+        impl Rounds for Wide<$lanes> {
+            type Lanes = $lanes;
+
+            #[inline(always)]
+            fn lanes(self) -> $lanes {
+                self.0
+            }
+            #[inline(always)]
+            fn round(self, x: $vector, key: $vector) -> $vector {
+                // SAFETY: the token exists only where the CPU has the instruction.
+                unsafe { $round(x, key) }
+            }
+            #[inline(always)]
+            fn last_round(self, x: $vector, key: $vector) -> $vector {
+                // SAFETY: as above.
+                unsafe { $last_round(x, key) }
+            }
+        }
+    };
+}
+
+rounds!(
+    Avx2,
+    __m256i,
+    _mm256_aesenc_epi128,
+    _mm256_aesenclast_epi128
+);
+rounds!(
+    Avx512,
+    __m512i,
+    _mm512_aesenc_epi128,
+    _mm512_aesenclast_epi128
+);
+
+/// Defines a function whose body is compiled for both widths, and run at that of the cipher, its
+/// first argument.
+macro_rules! at_both_widths {
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident($rounds:ident, $cipher:ident, $($arg:ident : $ty:ty),* $(,)?)
+        $(-> $output:ty)? $body:block
+    ) => {
+        $(#[$meta])*
+        $vis fn $name($cipher: &$crate::aes::simd::Vaes, $($arg: $ty),*) $(-> $output)? {
+            use $crate::{aes::simd::{Rounds, Vaes, Wide}, ot::simd::x86::{Avx2, Avx512}};
+
+            #[inline(always)]
+            fn plain<R: Rounds>($rounds: R, $cipher: &Vaes, $($arg: $ty),*) $(-> $output)? $body
+            #[target_feature(enable = "avx2,aes,vaes")]
+            fn narrow($cipher: &Vaes, $($arg: $ty),*) $(-> $output)? {
+                // SAFETY: this function runs with the features of the tokens.
+                plain(unsafe { Wide::new(Avx2::new()) }, $cipher, $($arg),*)
+            }
+            #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+            fn wide($cipher: &Vaes, $($arg: $ty),*) $(-> $output)? {
+                // SAFETY: this function runs with the features of the tokens.
+                plain(unsafe { Wide::new(Avx512::new()) }, $cipher, $($arg),*)
+            }
+            match $cipher.is_wide() {
+                // SAFETY: a cipher exists only where the CPU has the features of its width.
+                true => unsafe { wide($cipher, $($arg),*) },
+                // SAFETY: as above.
+                false => unsafe { narrow($cipher, $($arg),*) },
+            }
+        }
+    };
+}
+
+pub(crate) use at_both_widths;
 
 impl Vaes {
     /// The cipher under `key`, where the CPU and `level` allow it.
     pub fn new(level: SimdLevel, key: Block) -> Option<Self> {
-        let has = level.or_best() >= SimdLevel::Avx512
+        let level = level.or_best();
+        let has = level >= SimdLevel::Avx2
             && is_x86_feature_detected!("aes")
             && is_x86_feature_detected!("vaes");
-        // SAFETY: the CPU has the features.
-        has.then(|| unsafe { expand(key) })
+        has.then(|| Self {
+            // SAFETY: the CPU has AES.
+            keys: unsafe { expand(key) },
+            is_wide: level >= SimdLevel::Avx512,
+        })
+    }
+
+    pub(crate) fn is_wide(&self) -> bool {
+        self.is_wide
     }
 
     /// Replaces every block by its encryption.
     pub fn encrypt(&self, blocks: &mut [Block]) {
         let start = blocks.as_mut_ptr();
-        // SAFETY: a value of this type exists only where the CPU has the features; the borrow is
-        // exclusive.
-        unsafe { encrypt(&self.keys, start, start, blocks.len()) }
+        // SAFETY: the borrow is exclusive.
+        encrypt(self, unsafe { Blocks::new(start, start, blocks.len()) });
     }
 
     /// `out` = the encryptions of `blocks`.
     pub fn encrypt_to(&self, blocks: &[Block], out: &mut [Block]) {
         assert_eq!(blocks.len(), out.len());
-        // SAFETY: as above, and the slices are of one length.
-        unsafe { encrypt(&self.keys, blocks.as_ptr(), out.as_mut_ptr(), out.len()) }
+        // SAFETY: the slices are of one length.
+        encrypt(self, unsafe {
+            Blocks::new(blocks.as_ptr(), out.as_mut_ptr(), out.len())
+        });
     }
 
     /// `out` = the encryptions of `first`, `first + 1` and so on, modulo 2^64.
     pub fn encrypt_counters(&self, first: u64, out: &mut [Block]) {
-        // SAFETY: a value of this type exists only where the CPU has the features.
-        unsafe { encrypt_counters(&self.keys(), first, out) }
+        encrypt_counters(self, first, out);
     }
 
     /// The round keys in all places of vectors, for [`rounds`].
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-    pub(crate) fn keys(&self) -> [__m512i; 11] {
-        let wide = |key: &Block| _mm512_broadcast_i32x4(bytemuck::cast(*key));
-        let mut keys = [_mm512_setzero_si512(); 11];
-        for (wide_key, key) in keys.iter_mut().zip(&self.keys) {
-            *wide_key = wide(key);
-        }
-        keys
+    #[inline(always)]
+    pub(crate) fn keys<R: Rounds>(&self, rounds: R) -> [Vector<R>; 11] {
+        self.keys.map(|key| splat(rounds, key))
     }
 }
 
-/// Vectors of counters.
-#[derive(Clone, Copy)]
-pub(crate) struct Counter(__m512i);
-
-impl Counter {
-    /// From `first` on, modulo 2^64.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-    pub fn new(first: u64) -> Self {
-        let numbers = _mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0);
-        Self(_mm512_add_epi64(numbers, low(first)))
-    }
-
-    /// The next counters.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-    pub fn next<const COUNT: usize>(&mut self) -> [__m512i; COUNT] {
-        let mut x = [self.0; COUNT];
-        for x in &mut x {
-            *x = self.0;
-            self.0 = _mm512_add_epi64(self.0, low(LANES as u64));
-        }
-        x
-    }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-fn encrypt_counters(keys: &[__m512i; 11], first: u64, out: &mut [Block]) {
-    let mut counter = Counter::new(first);
-    for out in out.chunks_mut(8 * LANES) {
-        let mut x = counter.next::<8>();
-        rounds(keys, &mut x);
-        let blocks: &[Block] = bytemuck::cast_slice(&x);
-        out.copy_from_slice(&blocks[..out.len()]);
-    }
-}
-
-/// The word in the lower half of every block.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-fn low(word: u64) -> __m512i {
-    _mm512_maskz_set1_epi64(0x55, word as i64)
+/// The block in all places of a vector.
+#[inline(always)]
+pub(crate) fn splat<R: Rounds>(rounds: R, block: Block) -> Vector<R> {
+    rounds.lanes().load(&bytemuck::cast_slice(&[block; 4])[0])
 }
 
 /// The key schedule (FIPS 197, section 5.2).
 #[target_feature(enable = "aes")]
-fn expand(key: Block) -> Vaes {
-    let mut cipher = Vaes { keys: [key; 11] };
+fn expand(key: Block) -> [Block; 11] {
+    let mut keys = [key; 11];
     let mut last: __m128i = bytemuck::cast(key);
     macro_rules! round {
         ($($index:literal $constant:literal),*) => {$(
@@ -119,89 +190,159 @@ fn expand(key: Block) -> Vaes {
             last = _mm_xor_si128(last, _mm_slli_si128::<4>(last));
             last = _mm_xor_si128(last, _mm_slli_si128::<8>(last));
             last = _mm_xor_si128(last, word);
-            cipher.keys[$index] = bytemuck::cast(last);
+            keys[$index] = bytemuck::cast(last);
         )*};
     }
     round!(1 0x01, 2 0x02, 3 0x04, 4 0x08, 5 0x10, 6 0x20, 7 0x40, 8 0x80, 9 0x1b, 10 0x36);
-    cipher
+    keys
 }
 
-/// Encrypts `count` blocks.
-///
-/// # Safety
-/// `from` must be valid for reading them and `to` for writing them; they may be the same, but not
-/// overlap otherwise.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-unsafe fn encrypt(keys: &[Block; 11], from: *const Block, to: *mut Block, count: usize) {
-    let mut wide = [_mm512_setzero_si512(); 11];
-    for (wide, key) in wide.iter_mut().zip(keys) {
-        *wide = _mm512_broadcast_i32x4(bytemuck::cast(*key));
+/// Vectors of counters.
+pub(crate) struct Counter<R: Rounds> {
+    rounds: R,
+    next: Vector<R>,
+    step: Vector<R>,
+}
+
+impl<R: Rounds> Counter<R> {
+    /// From `first` on, modulo 2^64.
+    #[inline(always)]
+    pub fn new(rounds: R, first: u64) -> Self {
+        let lanes = rounds.lanes();
+        let lower = splat(rounds, Block::from_u128(u64::MAX.into()));
+        let low = |x| lanes.and(x, lower);
+        Self {
+            rounds,
+            next: low(lanes.add(lanes.numbers(), lanes.splat(first))),
+            step: low(lanes.splat(R::BLOCKS as u64)),
+        }
     }
-    let mut at = 0;
-    while count - at >= 16 * LANES {
-        // SAFETY: that many blocks are left.
-        unsafe { vectors::<16>(&wide, from.add(at), to.add(at)) };
-        at += 16 * LANES;
-    }
-    while count - at >= 4 * LANES {
-        // SAFETY: as above.
-        unsafe { vectors::<4>(&wide, from.add(at), to.add(at)) };
-        at += 4 * LANES;
-    }
-    while count > at {
-        // SAFETY: no more blocks than are left.
-        unsafe { some(&wide, from.add(at), to.add(at), (count - at).min(LANES)) };
-        at += LANES;
+
+    /// The next counters.
+    #[inline(always)]
+    pub fn next<const COUNT: usize>(&mut self) -> [Vector<R>; COUNT] {
+        let mut x = [self.next; COUNT];
+        for x in &mut x {
+            *x = self.next;
+            self.next = self.rounds.lanes().add(self.next, self.step);
+        }
+        x
     }
 }
 
-/// Encrypts `COUNT` vectors of blocks.
-///
-/// # Safety
-/// As [`encrypt`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-unsafe fn vectors<const COUNT: usize>(keys: &[__m512i; 11], from: *const Block, to: *mut Block) {
-    let mut x = [_mm512_setzero_si512(); COUNT];
+/// Vectors that go through the rounds side by side: enough for the latency of a round.
+const SIDE_BY_SIDE: usize = 8;
+
+at_both_widths! {
+    fn encrypt_counters(aes, cipher, first: u64, out: &mut [Block]) {
+        let (keys, mut counter) = (cipher.keys(aes), Counter::new(aes, first));
+        let mut words = [bytemuck::Zeroable::zeroed(); SIDE_BY_SIDE];
+        for out in out.chunks_mut(SIDE_BY_SIDE * R::BLOCKS) {
+            let mut x = counter.next::<SIDE_BY_SIDE>();
+            rounds(aes, &keys, &mut x);
+            for (x, words) in x.into_iter().zip(&mut words) {
+                aes.lanes().store(x, words);
+            }
+            let blocks: &[Block] = bytemuck::cast_slice(&words);
+            out.copy_from_slice(&blocks[..out.len()]);
+        }
+    }
+}
+
+/// Blocks to read, and where to write as many. They may be the same, but not overlap otherwise.
+struct Blocks {
+    from: *const Block,
+    to: *mut Block,
+    count: usize,
+}
+
+impl Blocks {
+    /// # Safety
+    /// While the value lives, `from` must be valid for reads and `to` for writes of `count` blocks.
+    unsafe fn new(from: *const Block, to: *mut Block, count: usize) -> Self {
+        Self { from, to, count }
+    }
+
+    /// Where the next `count` vectors are read and written, if so many are left.
+    #[inline(always)]
+    fn take<R: Rounds>(&mut self, count: usize) -> Option<(*const Words<R>, *mut Words<R>)> {
+        let blocks = count * R::BLOCKS;
+        if self.count < blocks {
+            return None;
+        }
+        let (from, to) = (self.from, self.to);
+        self.count -= blocks;
+        // SAFETY: that many blocks were left.
+        (self.from, self.to) = unsafe { (from.add(blocks), to.add(blocks)) };
+        Some((from.cast(), to.cast()))
+    }
+}
+
+at_both_widths! {
+    fn encrypt(aes, cipher, blocks: Blocks) {
+        let (keys, mut blocks) = (cipher.keys(aes), blocks);
+        // Wide vectors have registers for more.
+        while R::BLOCKS > 2 && vectors::<R, 16>(aes, &keys, &mut blocks) {}
+        while vectors::<R, SIDE_BY_SIDE>(aes, &keys, &mut blocks) {}
+        while vectors::<R, 4>(aes, &keys, &mut blocks) {}
+        while vectors::<R, 1>(aes, &keys, &mut blocks) {}
+        if blocks.count > 0 {
+            // Fewer than a vector.
+            let mut some = [Block::ZERO; 4];
+            // SAFETY: so many blocks are left to read.
+            unsafe { some.as_mut_ptr().copy_from_nonoverlapping(blocks.from, blocks.count) };
+            let words = some.as_mut_ptr();
+            // SAFETY: a vector has at most four blocks.
+            let mut whole = unsafe { Blocks::new(words, words, R::BLOCKS) };
+            vectors::<R, 1>(aes, &keys, &mut whole);
+            // SAFETY: so many blocks are left to write.
+            unsafe { blocks.to.copy_from_nonoverlapping(some.as_ptr(), blocks.count) };
+            some.zeroize();
+        }
+    }
+}
+
+/// Encrypts the next `COUNT` vectors; whether there were so many.
+#[inline(always)]
+fn vectors<R: Rounds, const COUNT: usize>(
+    aes: R,
+    keys: &[Vector<R>; 11],
+    blocks: &mut Blocks,
+) -> bool {
+    let Some((from, to)) = blocks.take::<R>(COUNT) else {
+        return false;
+    };
+    let mut x = [keys[0]; COUNT];
     for (i, x) in x.iter_mut().enumerate() {
         // SAFETY: within the blocks to read.
-        *x = unsafe { _mm512_loadu_si512(from.add(LANES * i).cast()) };
+        *x = aes.lanes().load(&unsafe { from.add(i).read_unaligned() });
     }
-    rounds(keys, &mut x);
+    rounds(aes, keys, &mut x);
     for (i, x) in x.into_iter().enumerate() {
+        let mut words = bytemuck::Zeroable::zeroed();
+        aes.lanes().store(x, &mut words);
         // SAFETY: within the blocks to write.
-        unsafe { _mm512_storeu_si512(to.add(LANES * i).cast(), x) };
+        unsafe { to.add(i).write_unaligned(words) };
     }
-}
-
-/// Encrypts 1 to 4 blocks.
-///
-/// # Safety
-/// As [`encrypt`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-unsafe fn some(keys: &[__m512i; 11], from: *const Block, to: *mut Block, count: usize) {
-    let mask = ((1u16 << (2 * count)) - 1) as __mmask8;
-    // SAFETY: only the words of `count` blocks are read.
-    let mut x = [unsafe { _mm512_maskz_loadu_epi64(mask, from.cast()) }];
-    rounds(keys, &mut x);
-    // SAFETY: only they are written.
-    unsafe { _mm512_mask_storeu_epi64(to.cast(), mask, x[0]) };
+    true
 }
 
 /// Encrypts vectors of blocks.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-pub(crate) fn rounds<const COUNT: usize>(keys: &[__m512i; 11], x: &mut [__m512i; COUNT]) {
+#[inline(always)]
+pub(crate) fn rounds<R: Rounds, const COUNT: usize>(
+    aes: R,
+    keys: &[Vector<R>; 11],
+    x: &mut [Vector<R>; COUNT],
+) {
     for x in &mut *x {
-        *x = _mm512_xor_si512(*x, keys[0]);
+        *x = aes.lanes().xor(*x, keys[0]);
     }
     for &key in &keys[1..10] {
         for x in &mut *x {
-            *x = _mm512_aesenc_epi128(*x, key);
+            *x = aes.round(*x, key);
         }
     }
     for x in x {
-        *x = _mm512_aesenclast_epi128(*x, keys[10]);
+        *x = aes.last_round(*x, keys[10]);
     }
 }

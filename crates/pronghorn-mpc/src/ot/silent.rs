@@ -62,9 +62,10 @@
 //! # Cost
 //! The sender grows every tree three times, the receiver twice. An OT takes ten reads in a table of
 //! `16 K` bytes and two and a half AES blocks for their places. Those reads are most of the time,
-//! so the table should fit the cache: 8 MiB for the largest set. `cargo run --release -p
-//! pronghorn-mpc --example silent_rate` prints the rates. Memory is two such tables while a round
-//! ends, else one. The table is in ordinary pages: no dependency of this crate offers huge ones.
+//! so the table should fit the cache: 8 MiB for the largest set. It is in huge pages, and each read
+//! is announced a step ahead. `cargo run --release -p pronghorn-mpc --example silent_rate` prints
+//! the rates. Memory is two such tables while a round ends, else one. Trees are independent, and
+//! grow on all threads of the pool that calls.
 //!
 //! ```
 //! use pronghorn_mpc::{Block, ot::{silent::Chain, *}};
@@ -122,6 +123,7 @@ pub mod security;
 mod sender;
 mod simd;
 mod stream;
+mod table;
 mod tree;
 
 pub use check::{ANSWER_BYTES, CHALLENGE_BYTES};

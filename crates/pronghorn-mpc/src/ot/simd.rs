@@ -3,7 +3,7 @@
 
 mod lanes;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod x86;
+pub(crate) mod x86;
 
 use bytemuck::Zeroable;
 use pronghorn_ring::SimdLevel;
@@ -12,7 +12,8 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::extension::Chunk;
 use crate::Block;
-pub(super) use lanes::{Lanes, Scalar};
+pub(crate) use lanes::Lanes;
+pub(super) use lanes::Scalar;
 
 /// Columns that [`transpose`] takes must be a multiple of this many blocks.
 pub const TILE: usize = 4;

@@ -250,11 +250,11 @@ impl SilentReceiver {
     }
 
     pub(super) fn total(&self, coefficients: &Coefficients) -> Block {
-        let mut sums = Zeroizing::new(vec![Block::ZERO; self.stream.set().trees()]);
-        self.stream.for_trees(|tree, number, leaves, scratch| {
+        let sums = self.stream.for_trees(|tree, number, leaves, scratch| {
             self.trees.leaves(tree, number, leaves, scratch);
-            sums[number] = coefficients.of_tree(leaves);
+            coefficients.of_tree(leaves)
         });
+        let sums = Zeroizing::new(sums);
         coefficients.total(&sums, self.stream.of_check())
     }
 

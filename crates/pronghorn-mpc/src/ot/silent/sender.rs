@@ -168,14 +168,19 @@ impl SilentSender {
         self.roots.stream(self.stream.round()).fill(roots);
 
         out.extend_from_slice(&self.stream.round().to_le_bytes());
-        out.reserve(set.trees() * set.depth() * Block::BYTES);
         let (stream, trees) = (&self.stream, &self.trees);
-        stream.for_trees(|tree, number, nodes, scratch| {
+        let corrections = stream.for_trees(|tree, number, nodes, scratch| {
             let base = &stream.of_trees()[number * set.depth()..];
+            let mut corrections = Vec::with_capacity(set.depth());
             tree.left_sums(trees.root(number), nodes, scratch, |l, sum| {
-                out.extend_from_slice(&(sum ^ base[l]).to_bytes());
+                corrections.push((sum ^ base[l]).to_bytes());
             });
+            corrections
         });
+        out.reserve(set.trees() * set.depth() * Block::BYTES);
+        for corrections in corrections {
+            out.extend_from_slice(corrections.as_flattened());
+        }
         self.turn = Turn::Challenge;
         Ok(())
     }
@@ -204,11 +209,11 @@ impl SilentSender {
         let Stream { level, context, .. } = self.stream;
         let (round, set) = (self.stream.round(), self.stream.set());
         let coefficients = Coefficients::new(level, &context, round, &challenge.seed, set);
-        let mut sums = Zeroizing::new(vec![Block::ZERO; set.trees()]);
-        self.stream.for_trees(|tree, number, leaves, scratch| {
+        let sums = self.stream.for_trees(|tree, number, leaves, scratch| {
             self.trees.leaves(tree, number, leaves, scratch);
-            sums[number] = coefficients.of_tree(leaves);
+            coefficients.of_tree(leaves)
         });
+        let sums = Zeroizing::new(sums);
         coefficients.total(&sums, self.stream.of_check())
             ^ coefficients.product(*self.trees.delta, challenge.sum)
     }

@@ -112,8 +112,7 @@ pub fn grow(
     if let Some(cipher) = cipher.vaes()
         && lefts.len().is_multiple_of(WIDEST)
     {
-        // SAFETY: a value of this type exists only where the CPU has the features.
-        return unsafe { vaes::grow(cipher, level, lefts, rights) };
+        return vaes::grow(cipher, level, lefts, rights);
     }
     grow_in_steps(simd, cipher, level, lefts, rights, scratch)
 }
@@ -246,8 +245,7 @@ pub fn fold(
     if let Some(cipher) = cipher.vaes()
         && outputs.len().is_multiple_of(vaes::ROWS)
     {
-        // SAFETY: a value of this type exists only where the CPU has the features.
-        return unsafe { vaes::fold(cipher, first, secrets, outputs) };
+        return vaes::fold(cipher, first, secrets, outputs);
     }
     fold_in_steps(simd, cipher, first, secrets, outputs);
 }
@@ -256,7 +254,7 @@ pub fn fold(
 const ROWS: usize = 16;
 const INDEX_BLOCKS: usize = ROWS * WEIGHT / PER_BLOCK;
 
-/// [`fold`] on any CPU: the indices, then the sums.
+/// [`fold`] on any CPU: the indices, then the sums. Secrets are asked for a step ahead.
 fn fold_in_steps(
     simd: SimdLevel,
     cipher: &Aes128,
@@ -264,19 +262,25 @@ fn fold_in_steps(
     secrets: &[Block],
     outputs: &mut [Block],
 ) {
-    let mut indices = [Block::ZERO; INDEX_BLOCKS];
-    let counters = (first..).step_by(INDEX_BLOCKS);
-    for (first, outputs) in counters.zip(outputs.chunks_mut(ROWS)) {
-        cipher.encrypt_counters(first, &mut indices);
-        let rows: &[[u32; WEIGHT]] = bytemuck::cast_slice(&indices);
+    let mut next = [Block::ZERO; INDEX_BLOCKS];
+    cipher.encrypt_counters(first, &mut next);
+    let counters = (first..).step_by(INDEX_BLOCKS).skip(1);
+    for (counter, outputs) in counters.zip(outputs.chunks_mut(ROWS)) {
+        let now = next;
+        cipher.encrypt_counters(counter, &mut next);
+        let [now, next]: [&[[u32; WEIGHT]]; 2] =
+            [&now, &next].map(|indices| bytemuck::cast_slice(indices));
         #[cfg(target_arch = "x86_64")]
         if simd.or_best() > SimdLevel::Portable {
             // SAFETY: the CPU has AVX2.
-            unsafe { gather::gather(secrets, rows, outputs) };
+            unsafe {
+                gather::prefetch(secrets, next);
+                gather::gather(secrets, now, outputs);
+            }
             continue;
         }
-        let _ = simd;
-        gather_portable(secrets, rows, outputs);
+        let _ = (simd, next);
+        gather_portable(secrets, now, outputs);
     }
 }
 

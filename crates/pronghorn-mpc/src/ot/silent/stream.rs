@@ -1,11 +1,13 @@
 //! The OTs of a run, of either party: rounds, trees, and what is taken of them.
 
 use pronghorn_ring::SimdLevel;
-use zeroize::{Zeroize, Zeroizing};
+use rayon::prelude::*;
+use zeroize::Zeroizing;
 
 use super::{
     code::Code,
     parameters::{Chain, LpnParameters},
+    table::Table,
     tree::{Scratch, Tree},
 };
 use crate::{
@@ -19,8 +21,11 @@ const MOST: u64 = 1 << 40;
 /// Bits of a key that number the trees of a round; the others number the rounds.
 const TREE_BITS: u32 = 32;
 
+/// Trees that a thread grows in one buffer, at least.
+const LEAST_TREES: usize = 8;
+
 /// One party's trees of a round.
-pub trait Trees {
+pub trait Trees: Sync {
     /// Fills `leaves` with those of tree `number`.
     fn leaves(&self, tree: &Tree, number: usize, leaves: &mut [Block], scratch: &mut Scratch);
 }
@@ -39,10 +44,9 @@ pub struct Stream {
     /// Rows of the code used in earlier rounds.
     first_row: u64,
     /// Correlated OTs of the round: secrets, those of the trees' levels, those of the check.
-    pub base: Zeroizing<Vec<Block>>,
+    pub base: Table,
     /// The OTs of the tree that is being taken.
     tree_buffer: Zeroizing<Vec<Block>>,
-    scratch: Scratch,
     /// OTs of the round that may be taken, and those taken.
     ready: usize,
     taken: usize,
@@ -76,9 +80,8 @@ impl Stream {
             hash: OtHash::new(block("pronghorn silent ot hash key")),
             round: 0,
             first_row: 0,
-            base,
+            base: base.into(),
             tree_buffer: Zeroizing::default(),
-            scratch: Scratch::new(),
             ready: 0,
             taken: 0,
             made: 0,
@@ -127,13 +130,23 @@ impl Stream {
         Tree::new(self.level, Block::from_u128(self.tree_key ^ number))
     }
 
-    /// Calls `each` with every tree of the round, its number, and a buffer for its leaves.
-    pub fn for_trees(&self, mut each: impl FnMut(&Tree, usize, &mut [Block], &mut Scratch)) {
-        let mut scratch = Scratch::new();
-        let mut leaves = Zeroizing::new(vec![Block::ZERO; self.set().leaves()]);
-        for number in 0..self.set().trees() {
-            each(&self.tree(number), number, &mut leaves, &mut scratch);
-        }
+    /// Calls `each` with every tree of the round, its number, and a buffer for its leaves, on all
+    /// threads; the results in the order of the trees.
+    pub fn for_trees<T: Send>(
+        &self,
+        each: impl Fn(&Tree, usize, &mut [Block], &mut Scratch) -> T + Sync,
+    ) -> Vec<T> {
+        let buffers = || {
+            let leaves = Zeroizing::new(vec![Block::ZERO; self.set().leaves()]);
+            (leaves, Scratch::new())
+        };
+        let trees = (0..self.set().trees()).into_par_iter();
+        trees
+            .with_min_len(LEAST_TREES)
+            .map_init(buffers, |(leaves, scratch), number| {
+                each(&self.tree(number), number, leaves, scratch)
+            })
+            .collect()
     }
 
     /// Ends the round before, whose trees are `trees`, if there is one: its reserved OTs become the
@@ -153,16 +166,14 @@ impl Stream {
             return Ok(());
         }
         let set = self.set();
-        let mut next = Zeroizing::new(vec![Block::ZERO; self.chain.set(self.round + 1).base()]);
-        let mut last = Zeroizing::new(vec![Block::ZERO; set.leaves()]);
-        for (tree, base) in next.chunks_mut(set.leaves()).enumerate() {
-            match base.len() == set.leaves() {
-                true => self.make(trees, tree, base),
-                false => {
-                    self.make(trees, tree, &mut last);
-                    base.copy_from_slice(&last[..base.len()]);
-                }
-            }
+        let mut next = Table::zeros(self.chain.set(self.round + 1).base());
+        let whole = next.len() / set.leaves();
+        let (all, part) = next.split_at_mut(whole * set.leaves());
+        self.make(trees, 0, all);
+        if !part.is_empty() {
+            let mut last = Zeroizing::new(vec![Block::ZERO; set.leaves()]);
+            self.make(trees, whole, &mut last);
+            part.copy_from_slice(&last[..part.len()]);
         }
         self.base = next;
         self.first_row += set.outputs() as u64;
@@ -182,9 +193,8 @@ impl Stream {
 
     /// Forgets the secrets of the round.
     pub fn wipe(&mut self) {
-        self.base = Zeroizing::default();
+        self.base = Table::default();
         self.tree_buffer = Zeroizing::default();
-        self.scratch.zeroize();
         (self.ready, self.taken) = (0, 0);
     }
 
@@ -201,9 +211,16 @@ impl Stream {
         while !blocks.is_empty() {
             let tree = self.chain.reserved(self.round) + self.taken / leaves;
             let within = self.taken % leaves;
-            let count = blocks.len().min(leaves - within);
+            let whole = match within {
+                0 => blocks.len() - blocks.len() % leaves,
+                _ => 0,
+            };
+            let count = match whole {
+                0 => blocks.len().min(leaves - within),
+                whole => whole,
+            };
             let (now, later) = blocks.split_at_mut(count);
-            if count == leaves {
+            if whole > 0 {
                 self.make(trees, tree, now);
             } else {
                 let mut buffer = std::mem::take(&mut self.tree_buffer);
@@ -220,11 +237,15 @@ impl Stream {
         Ok(first)
     }
 
-    /// Fills `outputs` with the OTs of a whole tree.
-    fn make(&mut self, trees: &impl Trees, number: usize, outputs: &mut [Block]) {
-        trees.leaves(&self.tree(number), number, outputs, &mut self.scratch);
-        let row = self.first_row + (number * outputs.len()) as u64;
+    /// Fills `outputs` with the OTs of whole trees, the first of this number, on all threads.
+    fn make(&self, trees: &impl Trees, first: usize, outputs: &mut [Block]) {
         let secrets = &self.base[..self.set().secrets()];
-        self.code.fold(self.level, row, secrets, outputs);
+        let pieces = outputs.par_chunks_mut(self.set().leaves()).enumerate();
+        pieces.for_each_init(Scratch::new, |scratch, (index, outputs)| {
+            let number = first + index;
+            trees.leaves(&self.tree(number), number, outputs, scratch);
+            let row = self.first_row + (number * outputs.len()) as u64;
+            self.code.fold(self.level, row, secrets, outputs);
+        });
     }
 }

@@ -20,3 +20,14 @@ pub fn gather(secrets: &[Block], rows: &[[u32; WEIGHT]], outputs: &mut [Block]) 
         *output = bytemuck::cast(sum);
     }
 }
+
+/// Asks the caches for the secrets of rows that are to be gathered soon.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn prefetch(secrets: &[Block], rows: &[[u32; WEIGHT]]) {
+    let mask = secrets.len() - 1;
+    for index in rows.as_flattened() {
+        let secret = secrets.as_ptr().wrapping_add(*index as usize & mask);
+        _mm_prefetch::<_MM_HINT_T0>(secret.cast());
+    }
+}

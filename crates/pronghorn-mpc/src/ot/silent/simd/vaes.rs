@@ -1,60 +1,63 @@
-//! A level of a tree with VAES on AVX-512, nodes being hashed in registers, and the sums of secrets
-//! with their indices.
+//! A level of a tree with VAES, nodes being hashed in registers, and the sums of secrets with their
+//! indices.
 
-use std::arch::x86_64::*;
+use std::array;
 
 use super::{Level, gather};
 use crate::{
     Block,
-    aes::simd::{Counter, LANES, Vaes, rounds},
-    ot::silent::code::{PER_BLOCK, WEIGHT},
+    aes::simd::{Counter, Rounds, Vaes, Vector, Words, at_both_widths, rounds, splat},
+    ot::{
+        silent::code::{PER_BLOCK, WEIGHT},
+        simd::Lanes,
+    },
 };
 
-/// As [`grow_in_steps`](super::grow_in_steps), for a multiple of [`LANES`] parents.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-pub fn grow(cipher: &Vaes, level: Level, lefts: &mut [Block], rights: &mut [Block]) -> [Block; 2] {
-    let (lefts, rights) = (
-        bytemuck::cast_slice_mut(lefts),
-        bytemuck::cast_slice_mut(rights),
-    );
-    // Which party this is is no secret.
-    match level.is_whole() {
-        true => Growth::<false>::new(cipher, level).run(lefts, rights),
-        false => Growth::<true>::new(cipher, level).run(lefts, rights),
+at_both_widths! {
+    /// As [`grow_in_steps`](super::grow_in_steps), for a multiple of [`WIDEST`](super::WIDEST)
+    /// parents.
+    pub fn grow(aes, cipher, level: Level, lefts: &mut [Block], rights: &mut [Block]) -> [Block; 2] {
+        let (lefts, rights) = (
+            bytemuck::cast_slice_mut(lefts),
+            bytemuck::cast_slice_mut(rights),
+        );
+        // Which party this is is no secret.
+        match level.is_whole() {
+            true => Growth::<R, false>::new(aes, cipher, level).run(lefts, rights),
+            false => Growth::<R, true>::new(aes, cipher, level).run(lefts, rights),
+        }
     }
 }
 
-/// Words of a vector.
-type Words = [u64; 2 * LANES];
-
 /// A level while it grows. Without `PUNCTURED` there is nothing to patch and nothing missing.
-struct Growth<const PUNCTURED: bool> {
-    keys: [__m512i; 11],
-    patched: __m512i,
-    patch: __m512i,
-    missing: __m512i,
+struct Growth<R: Rounds, const PUNCTURED: bool> {
+    aes: R,
+    keys: [Vector<R>; 11],
+    patched: Vector<R>,
+    patch: Vector<R>,
+    missing: Vector<R>,
     /// The number of each word's parent.
-    index: __m512i,
-    sums: [__m512i; 2],
+    index: Vector<R>,
+    sums: [Vector<R>; 2],
 }
 
-impl<const PUNCTURED: bool> Growth<PUNCTURED> {
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-    fn new(cipher: &Vaes, level: Level) -> Self {
+impl<R: Rounds, const PUNCTURED: bool> Growth<R, PUNCTURED> {
+    #[inline(always)]
+    fn new(aes: R, cipher: &Vaes, level: Level) -> Self {
+        let lanes = aes.lanes();
         Self {
-            keys: cipher.keys(),
-            patched: _mm512_set1_epi64(level.patch.index.into()),
-            patch: _mm512_broadcast_i32x4(bytemuck::cast(level.patch.block)),
-            missing: _mm512_set1_epi64(level.missing.into()),
-            index: _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0),
-            sums: [_mm512_setzero_si512(); 2],
+            aes,
+            keys: cipher.keys(aes),
+            patched: lanes.splat(level.patch.index.into()),
+            patch: splat(aes, level.patch.block),
+            missing: lanes.splat(level.missing.into()),
+            index: lanes.numbers(),
+            sums: [lanes.splat(0); 2],
         }
     }
 
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-    fn run(mut self, lefts: &mut [Words], rights: &mut [Words]) -> [Block; 2] {
+    #[inline(always)]
+    fn run(mut self, lefts: &mut [Words<R>], rights: &mut [Words<R>]) -> [Block; 2] {
         let (many_lefts, lefts) = lefts.as_chunks_mut::<8>();
         let (many_rights, rights) = rights.as_chunks_mut::<8>();
         for (lefts, rights) in many_lefts.iter_mut().zip(many_rights) {
@@ -66,71 +69,90 @@ impl<const PUNCTURED: bool> Growth<PUNCTURED> {
             self.vectors(lefts, rights);
         }
         for (left, right) in lefts.iter_mut().zip(rights) {
-            self.vectors(std::array::from_mut(left), std::array::from_mut(right));
+            self.vectors(array::from_mut(left), array::from_mut(right));
         }
-        self.sums.map(|sum| {
-            let blocks: [Block; LANES] = bytemuck::cast(sum);
-            blocks
-                .into_iter()
-                .fold(Block::ZERO, |sum, block| sum ^ block)
-        })
+        self.sums.map(|sum| super::sum_of(self.aes.lanes(), sum))
     }
 
     /// The children of `COUNT` vectors of parents.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
+    #[inline(always)]
     fn vectors<const COUNT: usize>(
         &mut self,
-        lefts: &mut [Words; COUNT],
-        rights: &mut [Words; COUNT],
+        lefts: &mut [Words<R>; COUNT],
+        rights: &mut [Words<R>; COUNT],
     ) {
-        let (mut parents, mut present) = ([self.patch; COUNT], [!0; COUNT]);
-        for ((parent, present), words) in parents.iter_mut().zip(&mut present).zip(&*lefts) {
-            *parent = bytemuck::cast(*words);
+        let lanes = self.aes.lanes();
+        let (mut parents, mut absent) = ([self.patch; COUNT], [self.patch; COUNT]);
+        for ((parent, absent), words) in parents.iter_mut().zip(&mut absent).zip(&*lefts) {
+            *parent = lanes.load(words);
             if PUNCTURED {
-                let patched = _mm512_cmpeq_epi64_mask(self.index, self.patched);
-                *parent = _mm512_mask_xor_epi64(*parent, patched, *parent, self.patch);
-                *present = _mm512_cmpneq_epi64_mask(self.index, self.missing);
-                self.index = _mm512_add_epi64(self.index, _mm512_set1_epi64(LANES as i64));
+                let patched = lanes.equal(self.index, self.patched);
+                *parent = lanes.xor(*parent, lanes.and(self.patch, patched));
+                *absent = lanes.equal(self.index, self.missing);
+                self.index = lanes.add(self.index, lanes.splat(R::BLOCKS as u64));
             }
         }
         let mut inputs = parents;
         for input in &mut inputs {
-            // Block::sigma: the words exchanged, and the new lower one added to the upper.
-            let exchanged = _mm512_shuffle_epi32::<0x4e>(*input);
-            *input = _mm512_xor_si512(exchanged, _mm512_bslli_epi128::<8>(exchanged));
+            *input = lanes.sigma(*input);
         }
         let mut hashes = inputs;
-        rounds(&self.keys, &mut hashes);
+        rounds(self.aes, &self.keys, &mut hashes);
+        let zero = lanes.splat(0);
         for i in 0..COUNT {
-            let left = _mm512_maskz_xor_epi64(present[i], hashes[i], inputs[i]);
-            let right = _mm512_maskz_xor_epi64(present[i], left, parents[i]);
-            lefts[i] = bytemuck::cast(left);
-            rights[i] = bytemuck::cast(right);
-            self.sums[0] = _mm512_xor_si512(self.sums[0], left);
+            let mut left = lanes.xor(hashes[i], inputs[i]);
+            let mut right = lanes.xor(left, parents[i]);
             if PUNCTURED {
-                self.sums[1] = _mm512_xor_si512(self.sums[1], right);
+                left = lanes.select(absent[i], zero, left);
+                right = lanes.select(absent[i], zero, right);
+                self.sums[1] = lanes.xor(self.sums[1], right);
             }
+            lanes.store(left, &mut lefts[i]);
+            lanes.store(right, &mut rights[i]);
+            self.sums[0] = lanes.xor(self.sums[0], left);
         }
     }
 }
 
 /// Outputs of a step, whose indices fill whole vectors.
-pub const ROWS: usize = 8;
-const INDEX_VECTORS: usize = ROWS * WEIGHT / PER_BLOCK / LANES;
+pub const ROWS: usize = super::ROWS;
+const INDEX_BLOCKS: usize = ROWS * WEIGHT / PER_BLOCK;
+/// Vectors that go through the rounds side by side.
+const SIDE_BY_SIDE: usize = 10;
 
-/// As [`fold_in_steps`](super::fold_in_steps), for a multiple of [`ROWS`] outputs. The indices of a
-/// step are encrypted while the secrets of the step before are on their way from memory.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
-pub fn fold(cipher: &Vaes, first: u64, secrets: &[Block], outputs: &mut [Block]) {
-    let keys = cipher.keys();
-    let mut counter = Counter::new(first);
-    let mut next = counter.next::<INDEX_VECTORS>();
-    rounds(&keys, &mut next);
-    for outputs in outputs.as_chunks_mut::<ROWS>().0 {
-        let indices: [[u32; WEIGHT]; ROWS] = bytemuck::cast(next);
-        next = counter.next();
-        rounds(&keys, &mut next);
-        gather::gather(secrets, &indices, outputs);
+at_both_widths! {
+    /// As [`fold_in_steps`](super::fold_in_steps), for a multiple of [`ROWS`] outputs. Secrets are
+    /// asked for a step ahead, while those of the step before are added.
+    pub fn fold(aes, cipher, first: u64, secrets: &[Block], outputs: &mut [Block]) {
+        let (keys, mut counter) = (cipher.keys(aes), Counter::new(aes, first));
+        let mut next = indices(aes, &keys, &mut counter);
+        for outputs in outputs.as_chunks_mut::<ROWS>().0 {
+            let now = next;
+            next = indices(aes, &keys, &mut counter);
+            // SAFETY: both widths have AVX2.
+            unsafe {
+                gather::prefetch(secrets, bytemuck::cast_slice(&next));
+                gather::gather(secrets, bytemuck::cast_slice(&now), outputs);
+            }
+        }
     }
+}
+
+/// The indices of the outputs of the next step.
+#[inline(always)]
+fn indices<R: Rounds>(
+    aes: R,
+    keys: &[Vector<R>; 11],
+    counter: &mut Counter<R>,
+) -> [Block; INDEX_BLOCKS] {
+    let mut blocks = [Block::ZERO; INDEX_BLOCKS];
+    let words: &mut [Words<R>] = bytemuck::cast_slice_mut(&mut blocks);
+    for words in words.as_chunks_mut::<SIDE_BY_SIDE>().0 {
+        let mut x = counter.next::<SIDE_BY_SIDE>();
+        rounds(aes, keys, &mut x);
+        for (x, words) in x.into_iter().zip(words) {
+            aes.lanes().store(x, words);
+        }
+    }
+    blocks
 }
