@@ -202,9 +202,14 @@ pub fn inner_product_with_public(level: SimdLevel, x: &[Block], y: &[Block]) -> 
     #[cfg(target_arch = "x86_64")]
     {
         let level = level.or_best();
-        if level >= SimdLevel::Avx512 && is_x86_feature_detected!("vpclmulqdq") {
-            // SAFETY: the CPU has both features.
+        let wide = is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("pclmulqdq");
+        if level >= SimdLevel::Avx512 && wide {
+            // SAFETY: the CPU has the features.
             return unsafe { x86::inner_product_512(x, y) };
+        }
+        if level >= SimdLevel::Avx2 && wide {
+            // SAFETY: the CPU has the features.
+            return unsafe { x86::inner_product_256(x, y) };
         }
         if level > SimdLevel::Portable && is_x86_feature_detected!("pclmulqdq") {
             // SAFETY: the CPU has both features (SSE2 is part of x86-64).

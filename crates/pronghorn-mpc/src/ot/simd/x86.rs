@@ -183,38 +183,59 @@ fn combine(low: u128, middle: u128, high: u128) -> (u128, u128) {
     (low ^ middle << 64, high ^ middle >> 64)
 }
 
-/// The inner product with one carry-less product at a time.
-#[target_feature(enable = "pclmulqdq")]
-pub fn inner_product_128(x: &[Block], y: &[Block]) -> (u128, u128) {
-    let [mut low, mut middle, mut high] = [_mm_setzero_si128(); 3];
-    for (x, y) in x.iter().zip(y) {
-        let (x, y): (__m128i, __m128i) = (bytemuck::cast(*x), bytemuck::cast(*y));
-        low = _mm_xor_si128(low, _mm_clmulepi64_si128::<0x00>(x, y));
-        middle = _mm_xor_si128(middle, _mm_clmulepi64_si128::<0x01>(x, y));
-        middle = _mm_xor_si128(middle, _mm_clmulepi64_si128::<0x10>(x, y));
-        high = _mm_xor_si128(high, _mm_clmulepi64_si128::<0x11>(x, y));
-    }
-    let [low, middle, high] = [low, middle, high].map(bytemuck::cast);
-    combine(low, middle, high)
+/// Defines the inner product on vectors of some blocks, by three carry-less products a block
+/// (Karatsuba), the rest by another such function.
+macro_rules! inner_product {
+    (
+        $(#[$meta:meta])* $name:ident, $features:literal, $vector:ty, $zero:ident, $xor:ident,
+        $exchange:ident, $multiply:ident, $rest:expr
+    ) => {
+        $(#[$meta])*
+        #[target_feature(enable = $features)]
+        pub fn $name(x: &[Block], y: &[Block]) -> (u128, u128) {
+            const BLOCKS: usize = size_of::<$vector>() / size_of::<Block>();
+            let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<BLOCKS>(), y.as_chunks::<BLOCKS>());
+            let [mut low, mut whole, mut high] = [$zero(); 3];
+            for (x, y) in x.iter().zip(y) {
+                let (x, y): ($vector, $vector) = (bytemuck::cast(*x), bytemuck::cast(*y));
+                low = $xor(low, $multiply::<0x00>(x, y));
+                high = $xor(high, $multiply::<0x11>(x, y));
+                // The sums of both words.
+                let [x, y] = [x, y].map(|x| $xor(x, $exchange::<0x4e>(x)));
+                whole = $xor(whole, $multiply::<0x00>(x, y));
+            }
+            let [low, whole, high] = [low, whole, high].map(|lanes| {
+                let lanes: [u128; BLOCKS] = bytemuck::cast(lanes);
+                lanes.into_iter().fold(0, |sum, lane| sum ^ lane)
+            });
+            let product = combine(low, whole ^ low ^ high, high);
+            let rest: fn(&[Block], &[Block]) -> (u128, u128) = $rest;
+            let rest = rest(x_rest, y_rest);
+            (product.0 ^ rest.0, product.1 ^ rest.1)
+        }
+    };
 }
 
-/// The inner product with four at a time.
-#[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq")]
-pub fn inner_product_512(x: &[Block], y: &[Block]) -> (u128, u128) {
-    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<4>(), y.as_chunks::<4>());
-    let [mut low, mut middle, mut high] = [_mm512_setzero_si512(); 3];
-    for (x, y) in x.iter().zip(y) {
-        let (x, y): (__m512i, __m512i) = (bytemuck::cast(*x), bytemuck::cast(*y));
-        low = _mm512_xor_si512(low, _mm512_clmulepi64_epi128::<0x00>(x, y));
-        middle = _mm512_xor_si512(middle, _mm512_clmulepi64_epi128::<0x01>(x, y));
-        middle = _mm512_xor_si512(middle, _mm512_clmulepi64_epi128::<0x10>(x, y));
-        high = _mm512_xor_si512(high, _mm512_clmulepi64_epi128::<0x11>(x, y));
-    }
-    let sum = |lanes: __m512i| -> u128 {
-        let lanes: [u128; 4] = bytemuck::cast(lanes);
-        lanes.into_iter().fold(0, |sum, lane| sum ^ lane)
-    };
-    let whole = combine(sum(low), sum(middle), sum(high));
-    let rest = inner_product_128(x_rest, y_rest);
-    (whole.0 ^ rest.0, whole.1 ^ rest.1)
+inner_product! {
+    /// The inner product block by block.
+    inner_product_128, "pclmulqdq,sse2", __m128i, _mm_setzero_si128, _mm_xor_si128,
+    _mm_shuffle_epi32, _mm_clmulepi64_si128, |_, _| (0, 0)
+}
+
+inner_product! {
+    /// The inner product with two blocks at a time.
+    inner_product_256, "avx2,vpclmulqdq,pclmulqdq", __m256i, _mm256_setzero_si256,
+    _mm256_xor_si256, _mm256_shuffle_epi32, _mm256_clmulepi64_epi128, rest
+}
+
+inner_product! {
+    /// The inner product with four blocks at a time.
+    inner_product_512, "avx512f,vpclmulqdq,pclmulqdq", __m512i, _mm512_setzero_si512,
+    _mm512_xor_si512, _mm512_shuffle_epi32, _mm512_clmulepi64_epi128, rest
+}
+
+/// The blocks behind the last vector.
+fn rest(x: &[Block], y: &[Block]) -> (u128, u128) {
+    // SAFETY: wider carry-less products are nowhere without these.
+    unsafe { inner_product_128(x, y) }
 }
