@@ -1,7 +1,7 @@
 """ONNX models to Pronghorn's graph: JSON for `crates/pronghorn-graph/src/graph.rs`, and weights.
 
-A model is read and checked, cut to one output, its batch dimension set to 1, simplified by
-onnxslim, and lowered node by node. Everything that is not supported is refused here or by the
+A model is read and checked, cut to one output, its batch dimension set to 1, its constants folded
+by onnxslim where it has any, and lowered node by node. Everything that is not supported is refused here or by the
 graph's own validation, with the node's name and what to do.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from pronghorn.errors import InputError, UnsupportedModelError
+from pronghorn.onnx.folding import has_graphs, is_constant
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
 from pronghorn.onnx.joining import join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
@@ -30,6 +31,9 @@ from pronghorn.onnx.unrolling import names_read, unroll
 
 Output = str | Sequence[str] | None
 """The value to compute, or several."""
+
+NAMING = ("Constant", "Identity")
+"""Operators that give constants another name."""
 
 SLIM_SKIPS = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
 
@@ -156,12 +160,11 @@ def _cut(proto: ModelProto, output: Output) -> list[str]:
     nodes = _needed(graph.node, wanted)
     needed = {wanted}.union(*map(names_read, nodes))
     known = [entry for entry in (*graph.output, *graph.value_info) if entry.name == wanted]
-    weights = [tensor for tensor in graph.initializer if tensor.name in needed]
-    stored = {tensor.name for tensor in weights}
+    _remove_weights(graph, needed)
+    stored = {tensor.name for tensor in graph.initializer}
     kind = known[0].type.tensor_type.elem_type if known else TensorProto.FLOAT
     _replace(graph.input, [entry for entry in graph.input if entry.name in needed and entry.name not in stored])
     _replace(graph.node, nodes)
-    _replace(graph.initializer, weights)
     _replace(graph.output, [helper.make_tensor_value_info(wanted, kind, None)])
     _replace(graph.value_info, [])
     return names
@@ -227,18 +230,26 @@ def _replace(repeated: Any, kept: Iterable[Any]) -> None:
     repeated.extend(entries)
 
 
+def _remove_weights(graph: GraphProto, needed: Container[str]) -> None:
+    """Removes the weights that are not needed, in place: they may be large."""
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in needed:
+            del graph.initializer[index]
+
+
 def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
     """The model for a float runtime: the batch free where it was, else 1; empty beyond 2 GiB."""
-    reference = copy.deepcopy(proto)
-    dims = source.type.tensor_type.shape.dim
-    if dims[0].dim_value < 1:
-        first = reference.graph.input[0].type.tensor_type.shape.dim[0]
+    first = proto.graph.input[0].type.tensor_type.shape.dim[0]
+    kept = copy.deepcopy(first)
+    if source.type.tensor_type.shape.dim[0].dim_value < 1:
         first.Clear()
         first.dim_param = "N"
     try:
-        return bytes(reference.SerializeToString())
+        return bytes(proto.SerializeToString())
     except ValueError:
         return b""
+    finally:
+        first.CopyFrom(kept)
 
 
 def _is_recurrent(proto: ModelProto) -> bool:
@@ -250,11 +261,11 @@ def _slim(proto: ModelProto, wanted: list[str]) -> ModelProto:
     """Constants folded by onnxslim; unchanged where it fails, as lowering can do most of it.
 
     Its other passes are left out: lowering does what they do, and they take a Dropout in training
-    mode away. So is its inference of shapes, which computes some pads in the wrong order. A chain
-    of layers has nothing to fold or to sort. It is spared the import, which takes longer than the
-    rest.
+    mode away. So is its inference of shapes, which computes some pads in the wrong order. A model
+    without constants to fold is spared it: it takes longer than the rest, and copies of the
+    weights.
     """
-    if _is_chain(proto):
+    if _is_folded(proto):
         return proto
     import onnxslim
 
@@ -273,16 +284,16 @@ def _slim(proto: ModelProto, wanted: list[str]) -> ModelProto:
     return slim
 
 
-def _is_chain(proto: ModelProto) -> bool:
-    """Whether each node reads weights and the output of the node before it, and nothing else."""
-    weights = {"", *(tensor.name for tensor in proto.graph.initializer)}
-    values = [value.name for value in proto.graph.input if value.name not in weights][:1]
+def _is_folded(proto: ModelProto) -> bool:
+    """Whether each node depends on the input and on no shape. Constants under other names are left to lowering."""
+    constants = {"", *(tensor.name for tensor in proto.graph.initializer)}
     for node in proto.graph.node:
-        has_graphs = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
-        read = [name for name in node.input if name not in weights]
-        if has_graphs or node.op_type in OF_SHAPES or read != values:
+        if has_graphs(node) or node.op_type in OF_SHAPES:
             return False
-        values = list(node.output[:1])
+        if is_constant(constants, node):
+            if node.op_type not in NAMING:
+                return False
+            constants.update(node.output)
     return True
 
 

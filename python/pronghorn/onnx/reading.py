@@ -42,8 +42,10 @@ def read(model: Source) -> tuple[ModelProto, int, str]:
     """
     proto, name = _read(model)
     opset = _check(proto)
-    proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
-    _refuse_bytes(proto)
+    # Copying a model of large weights for nothing takes seconds.
+    if proto.functions:
+        proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
+        _refuse_bytes(proto)
     return proto, opset, name
 
 

@@ -74,6 +74,8 @@ def constants_of(nodes: list[NodeProto], constants: Mapping[str, Array]) -> dict
                 found[node.output[0]] = numpy_helper.to_array(value)
             elif number is not None:
                 found[node.output[0]] = np.asarray(number, np.float32)
+        elif name_of(node) == "Identity" and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
     return found
 
 
