@@ -266,6 +266,9 @@ fn secret_of(digest: &[u8; 32], secret: &Seed) -> Arc<Seed> {
     Arc::new(keyed(secret, &[digest]))
 }
 
+/// Weights that are hashed at a time: one by one takes ten times as long.
+const HASHED: usize = 1 << 14;
+
 /// Of a plan with its weights, and of where this version of the code puts them.
 fn digest(built: &Built) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 plan with its weights");
@@ -283,10 +286,13 @@ fn digest(built: &Built) -> [u8; 32] {
         Weights::Layer(layer) => Some(layer),
         _ => None,
     });
+    let mut bytes = Zeroizing::new(Vec::with_capacity(HASHED * size_of::<i32>()));
     for numbers in layers.flat_map(|layer: &Linear| [&layer.weights, &layer.bias]) {
         hasher.update(&(numbers.len() as u64).to_le_bytes());
-        for number in numbers {
-            hasher.update(&number.to_le_bytes());
+        for numbers in numbers.chunks(HASHED) {
+            bytes.clear();
+            bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+            hasher.update(&bytes);
         }
     }
     let mut hash = hasher.finalize();

@@ -11,6 +11,7 @@ pub mod scalar;
 mod table;
 mod validate;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 pub use argmax::bounds as argmax_bounds;
@@ -250,7 +251,10 @@ impl Linear {
     /// The layer with this part of every weight and bias. Results of the parts, shifted up by their
     /// [`Digit::left_shift`], add up to the layer's result.
     pub fn digit(&self, digit: Digit) -> Self {
-        let part = |integers: &[i32]| integers.iter().map(|&integer| digit.of(integer)).collect();
+        let part = |integers: &[i32]| {
+            let integers = integers.par_iter();
+            integers.map(|&integer| digit.of(integer)).collect()
+        };
         Self {
             geometry: self.geometry.clone(),
             weights: part(&self.weights),

@@ -342,7 +342,11 @@ fn linear(layer: &Linear, x: &[i32], proven: bool) -> Vec<i64> {
         // Partial sums may wrap: the whole, with its bias, is in its proven range, of 32 bits.
         Some(x) => {
             // They have 16 bits, which the graph's validation has checked.
-            let weights: Vec<i16> = layer.weights.iter().map(|&weight| weight as i16).collect();
+            let weights: Vec<i16> = layer
+                .weights
+                .par_iter()
+                .map(|&weight| weight as i16)
+                .collect();
             let sums = convolve::<Shorts>(&layer.geometry, &weights, &x);
             with_bias(layer, &sums, |sum, bias| sum.wrapping_add(bias).into())
         }

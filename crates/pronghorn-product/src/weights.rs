@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use pronghorn_graph::geometry::{ConvGeometry, GeometryError};
+use rayon::prelude::*;
 
 use crate::bytes::ByteWeights;
 
@@ -89,61 +90,30 @@ impl PackedWeights {
         let shape = Shape::new(geometry)?;
         check_weights(geometry, weights)?;
         let bytes = ByteWeights::new(&shape, weights);
-        let mut packed = Self {
-            blocks: Vec::new(),
-            words: Vec::new(),
+        let groups = geometry.groups;
+        let group_out = geometry.out_channels / groups;
+        let places = (0..groups).flat_map(|group| {
+            split(group_out, BLOCK).map(move |part| (group * group_out + part.start, part.len()))
+        });
+        let mut words = vec![0; geometry.out_channels * shape.pairs()];
+        let (mut rest, mut start, mut pieces) = (&mut words[..], 0, Vec::new());
+        for (first, size) in places {
+            let (words, after) = rest.split_at_mut(size * shape.pairs());
+            pieces.push((first, start, words));
+            (rest, start) = (after, start + size * shape.pairs());
+        }
+        let blocks = pieces
+            .into_par_iter()
+            .map(|(first, start, words)| Block::new(&shape, first, start, weights, words))
+            .collect();
+        Ok(Self {
+            blocks,
+            words,
             bytes: bytes
                 .filter(|bytes| bytes.is_worthwhile(&shape))
                 .map(Box::new),
             shape,
-        };
-        let groups = geometry.groups;
-        let group_out = geometry.out_channels / groups;
-        for group in 0..groups {
-            for part in split(group_out, BLOCK) {
-                packed.push_block(group * group_out + part.start, part.len(), weights);
-            }
-        }
-        Ok(packed)
-    }
-
-    fn push_block(&mut self, first: usize, size: usize, weights: &[i32]) {
-        let shape = &self.shape;
-        let start = self.words.len();
-        let mut chunks = Vec::new();
-        let mut norms = [0_u32; BLOCK];
-        let kernel_rows = shape.geometry.window.kernel[0];
-        let mut sums = vec![0; size * kernel_rows];
-        for pair in 0..shape.pairs() {
-            let mut steps = [0_u32; BLOCK];
-            for (output, step) in steps[..size].iter_mut().enumerate() {
-                let [low, high] = shape.pair_of_weights(first + output, pair, weights);
-                let kernel_row = pair / shape.kernel_row_pairs();
-                sums[output * kernel_rows + kernel_row] += i64::from(low) + i64::from(high);
-                *step = low.unsigned_abs() + high.unsigned_abs();
-                self.words.push((low as u32 & 0xffff) | (high as u32) << 16);
-            }
-            if norms
-                .iter()
-                .zip(steps)
-                .any(|(norm, step)| norm + step > CHUNK)
-            {
-                chunks.push(pair);
-                norms = [0; BLOCK];
-            }
-            norms
-                .iter_mut()
-                .zip(steps)
-                .for_each(|(norm, step)| *norm += step);
-        }
-        chunks.push(shape.pairs());
-        self.blocks.push(Block {
-            first,
-            size,
-            start,
-            chunks,
-            sums,
-        });
+        })
     }
 
     /// Rows of the input: `in_channels * height * width`.
@@ -182,6 +152,46 @@ impl PackedWeights {
 }
 
 impl Block {
+    /// The outputs from `first` on whose weights fill `words`, which begin at `start` of all.
+    fn new(shape: &Shape, first: usize, start: usize, weights: &[i32], words: &mut [u32]) -> Self {
+        let size = words.len() / shape.pairs();
+        let mut chunks = Vec::new();
+        let mut norms = [0_u32; BLOCK];
+        let kernel_rows = shape.geometry.window.kernel[0];
+        let mut sums = vec![0; size * kernel_rows];
+        for (pair, words) in words.chunks_exact_mut(size).enumerate() {
+            let mut steps = [0_u32; BLOCK];
+            let outputs = steps[..size].iter_mut().zip(words).enumerate();
+            for (output, (step, word)) in outputs {
+                let [low, high] = shape.pair_of_weights(first + output, pair, weights);
+                let kernel_row = pair / shape.kernel_row_pairs();
+                sums[output * kernel_rows + kernel_row] += i64::from(low) + i64::from(high);
+                *step = low.unsigned_abs() + high.unsigned_abs();
+                *word = (low as u32 & 0xffff) | (high as u32) << 16;
+            }
+            if norms
+                .iter()
+                .zip(steps)
+                .any(|(norm, step)| norm + step > CHUNK)
+            {
+                chunks.push(pair);
+                norms = [0; BLOCK];
+            }
+            norms
+                .iter_mut()
+                .zip(steps)
+                .for_each(|(norm, step)| *norm += step);
+        }
+        chunks.push(shape.pairs());
+        Self {
+            first,
+            size,
+            start,
+            chunks,
+            sums,
+        }
+    }
+
     /// True if all sums of this block fit 32 bits.
     #[inline(always)]
     pub(crate) fn is_one_chunk(&self) -> bool {
@@ -213,8 +223,8 @@ fn check_weights(geometry: &ConvGeometry, weights: &[i32]) -> Result<(), Product
         });
     }
     match weights
-        .iter()
-        .position(|weight| weight.unsigned_abs() > LARGEST)
+        .par_iter()
+        .position_first(|weight| weight.unsigned_abs() > LARGEST)
     {
         Some(index) => Err(ProductError::WeightTooLarge {
             index,

@@ -44,6 +44,23 @@ pub struct Weights {
     polynomials: usize,
 }
 
+/// Columns that are written together: those of a line of the cache.
+const COLUMNS: usize = 16;
+
+/// `to` = the rows of `from`, of `columns` numbers each, as columns.
+fn transpose(from: &[i32], columns: usize, to: &mut [i32]) {
+    let rows = from.len() / columns;
+    let pieces = to.par_chunks_mut(COLUMNS * rows).enumerate();
+    pieces.for_each(|(piece, to)| {
+        for (row, from) in from.chunks(columns).enumerate() {
+            let from = from[piece * COLUMNS..].iter();
+            for (to, &number) in to[row..].iter_mut().step_by(rows).zip(from) {
+                *to = number;
+            }
+        }
+    });
+}
+
 impl Weights {
     /// Lays weights out. None where they are not as many as the geometry has, one does not fit 16
     /// bits, or a row's sum of absolute values reaches 2^32.
@@ -54,16 +71,21 @@ impl Weights {
             return None;
         }
         let norm = |row: &[i32]| row.iter().map(|w| u64::from(w.unsigned_abs())).sum::<u64>();
-        if layer.weights.chunks(taps).any(|row| norm(row) >> 32 != 0) {
+        let rows = layer.weights.par_chunks(taps);
+        if rows.any(|row| norm(row) >> 32 != 0) {
             return None;
         }
         let ([outputs, inputs], groups) = (layout.group(), geometry.groups);
-        let mut words = Vec::with_capacity(layer.weights.len());
-        let mut packed = Vec::with_capacity(groups);
-        for group in layer.weights.chunks(outputs * taps) {
-            words.extend((0..taps).flat_map(|tap| group.iter().skip(tap).step_by(taps)));
-            packed.push(PackedWeights::new(&ConvGeometry::dense(taps, outputs), group).ok()?);
-        }
+        let group = outputs * taps;
+        let dense = ConvGeometry::dense(taps, outputs);
+        let packed = layer.weights.par_chunks(group);
+        let packed = packed.map(|group| PackedWeights::new(&dense, group).ok());
+        let packed = packed.collect::<Option<_>>()?;
+        let mut words = vec![0; layer.weights.len()];
+        let by_group = words.par_chunks_mut(group);
+        by_group
+            .zip(layer.weights.par_chunks(group))
+            .for_each(|(words, group)| transpose(group, taps, words));
         let last = layout.sites(0).last()?.position as usize;
         let extent = last + 1;
         let kernel = geometry.window.kernel;

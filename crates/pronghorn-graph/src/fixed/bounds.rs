@@ -3,6 +3,8 @@
 //! Also checks shapes and parameters, and stays exact or saturates, so that it may be fed with a
 //! peer's numbers.
 
+use rayon::prelude::*;
+
 use super::{ActivationOp, Linear, LocalOp, ValueSpec};
 use crate::{
     geometry::Window,
@@ -94,7 +96,7 @@ impl Linear {
         };
         let rows = self
             .weights
-            .chunks_exact(self.geometry.row_len())
+            .par_chunks_exact(self.geometry.row_len())
             .zip(&self.bias);
         let ranges = rows.map(|(row, &bias)| {
             // At most 2^28 products below 2^46: no overflow.
@@ -114,7 +116,7 @@ impl Linear {
         });
         // A valid geometry has at least one output channel.
         Ok(ranges
-            .reduce(Interval::join)
+            .reduce_with(Interval::join)
             .unwrap_or(Interval { low: 0, high: 0 }))
     }
 
@@ -151,8 +153,8 @@ impl Linear {
         }
         match self
             .weights
-            .iter()
-            .find(|weight| weight.unsigned_abs() >= 1 << 15)
+            .par_iter()
+            .find_first(|weight| weight.unsigned_abs() >= 1 << 15)
         {
             Some(weight) => Err(OperatorError::parameter("a weight", weight, "below 2^15")),
             None => Ok(()),

@@ -253,12 +253,14 @@ impl<'a> LayerProfile<'a> {
     pub(super) fn integers(&self, weight_bits: u32, input_fraction: i32) -> (Linear, Vec<i32>) {
         let rows = self.rows(weight_bits, input_fraction, Digit::Whole);
         let row_len = self.geometry.row_len();
-        let weights = self.weights.chunks(row_len).zip(&*rows);
-        let round = |(weights, row): (&[f32], &Row)| {
-            let fraction = row.fraction;
-            let integers = weights.iter().map(|&weight| scale::round(weight, fraction));
-            integers.collect::<Vec<_>>()
-        };
+        let mut weights = vec![0; self.weights.len()];
+        let rounded = weights.par_chunks_mut(row_len);
+        let pairs = rounded.zip(self.weights.par_chunks(row_len)).zip(&*rows);
+        pairs.for_each(|((rounded, weights), row)| {
+            for (rounded, &weight) in rounded.iter_mut().zip(weights) {
+                *rounded = scale::round(weight, row.fraction);
+            }
+        });
         let results: Vec<i32> = rows
             .iter()
             .map(|row| row.fraction + input_fraction)
@@ -266,7 +268,7 @@ impl<'a> LayerProfile<'a> {
         let biases = self.bias.iter().zip(&results);
         let linear = Linear {
             geometry: self.geometry.clone(),
-            weights: weights.flat_map(round).collect(),
+            weights,
             bias: biases
                 .map(|(&bias, &result)| scale::round(bias, result))
                 .collect(),

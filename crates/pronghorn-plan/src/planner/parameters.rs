@@ -1,6 +1,7 @@
 //! Parameters of linear layers from their actual integer weights.
 
 use pronghorn_graph::fixed::{Digit, FixedNode, Linear, ValueSpec};
+use rayon::prelude::*;
 
 use super::{BuildError, Engine, draft::Layer, precision::Demand};
 use crate::{
@@ -168,14 +169,14 @@ fn in_parts(
 
 /// What one part asks of the modulus.
 fn demand(layer: &Linear, input: &ValueSpec, part: &Part) -> Demand {
-    let rows = layer.weights.chunks(layer.geometry.row_len());
+    let rows = layer.weights.par_chunks(layer.geometry.row_len());
+    // Sums of integers do not depend on their order, so all machines find the same ones.
     let norms = rows.map(|row| {
-        let sum = |f: fn(f64) -> f64| row.iter().map(|&w| f(f64::from(w))).sum::<f64>();
-        (sum(f64::abs), sum(|w| w * w).sqrt())
+        let sum = |f: fn(i64) -> i64| row.iter().map(|&w| f(i64::from(w))).sum::<i64>() as f64;
+        (sum(i64::abs), sum(|w| w * w).sqrt())
     });
-    let (norm1, norm2) = norms.fold((0f64, 0f64), |most, row| {
-        (most.0.max(row.0), most.1.max(row.1))
-    });
+    let most = |one: (f64, f64), other: (f64, f64)| (one.0.max(other.0), one.1.max(other.1));
+    let (norm1, norm2) = norms.reduce(|| (0.0, 0.0), most);
     let reach = (i64::from(part.high) - part.centre()).max(part.centre() - i64::from(part.low));
     let input = f64::from(input.low.unsigned_abs().max(input.high.unsigned_abs()));
     Demand {
