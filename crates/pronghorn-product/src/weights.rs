@@ -222,14 +222,14 @@ fn check_weights(geometry: &ConvGeometry, weights: &[i32]) -> Result<(), Product
             found: weights.len(),
         });
     }
-    match weights
-        .par_iter()
-        .position_first(|weight| weight.unsigned_abs() > LARGEST)
-    {
-        Some(index) => Err(ProductError::WeightTooLarge {
-            index,
-            value: weights[index],
-        }),
+    // A search item by item asks after each whether another thread has found one.
+    let rows = weights.par_chunks(geometry.row_len()).enumerate();
+    let wide = |(row, weights): (usize, &[i32])| {
+        let at = weights.iter().position(|w| w.unsigned_abs() > LARGEST)?;
+        Some((row * geometry.row_len() + at, weights[at]))
+    };
+    match rows.find_map_first(wide) {
+        Some((index, value)) => Err(ProductError::WeightTooLarge { index, value }),
         None => Ok(()),
     }
 }

@@ -151,11 +151,10 @@ impl Linear {
                 return Err(OperatorError::parameter(field, found, expected.to_string()));
             }
         }
-        match self
-            .weights
-            .par_iter()
-            .find_first(|weight| weight.unsigned_abs() >= 1 << 15)
-        {
+        // A search item by item asks after each whether another thread has found one.
+        let rows = self.weights.par_chunks(geometry.row_len());
+        let is_wide = |weight: &&i32| weight.unsigned_abs() >= 1 << 15;
+        match rows.find_map_first(|row| row.iter().find(is_wide)) {
             Some(weight) => Err(OperatorError::parameter("a weight", weight, "below 2^15")),
             None => Ok(()),
         }
