@@ -26,11 +26,55 @@ def residual() -> onnx.ModelProto:
     return model(nodes, (1, 4), {"w": floats(4), "unread": floats(4)})
 
 
-@pytest.mark.parametrize(
-    "source",
-    [EXAMPLE / "cryptonets_relu.onnx", EXAMPLE / "gazelle_mnist_d.onnx", residual()],
-    ids=["c", "d", "residual"],
-)
+def two_classes(one: onnx.NodeProto) -> onnx.ModelProto:
+    """The probabilities of both classes, from that of one."""
+    nodes = [one, node("Sigmoid", "x", "p"), node("Sub", "one p", "q"), node("Concat", "q p", "y", axis=1)]
+    return model(nodes, (1, 1), {"w": np.ones(1, np.float32)})
+
+
+def gelu() -> onnx.ModelProto:
+    """A GELU whose constants are lists of one."""
+    nodes = [
+        *(node("Constant", "", name, value_floats=[x]) for name, x in [("r", 2**0.5), ("one", 1.0), ("half", 0.5)]),
+        node("Div", "x r", "a"),
+        node("Erf", "a", "b"),
+        node("Add", "b one", "c"),
+        node("Mul", "x c", "d"),
+        node("Mul", "d half", "y"),
+    ]
+    return model(nodes, (1, 4))
+
+
+def layer_norm() -> onnx.ModelProto:
+    """A LayerNormalization over rows, whose exponent and small number are Constants."""
+    nodes = [
+        node("Constant", "", "two", value_floats=[2.0]),
+        node("Constant", "", "small", value_float=1e-5),
+        node("ReduceMean", "x", "m", axes=[-1]),
+        node("Sub", "x m", "a"),
+        node("Pow", "a two", "b"),
+        node("ReduceMean", "b", "c", axes=[-1]),
+        node("Add", "c small", "d"),
+        node("Sqrt", "d", "e"),
+        node("Div", "a e", "f"),
+        node("Mul", "f w", "y"),
+    ]
+    return model(nodes, (1, 3, 4), {"w": floats(4)})
+
+
+SOURCES: dict[str, Source] = {
+    "c": EXAMPLE / "cryptonets_relu.onnx",
+    "d": EXAMPLE / "gazelle_mnist_d.onnx",
+    "residual": residual(),
+    "one_float": two_classes(node("Constant", "", "one", value_float=1.0)),
+    "one_tensor": two_classes(node("Constant", "", "one", value=onnx.numpy_helper.from_array(np.float32(1)))),
+    "one_identity": two_classes(node("Identity", "w", "one")),
+    "gelu": gelu(),
+    "layer_norm": layer_norm(),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES.keys())
 def test_a_folded_model_is_imported_without_onnxslim_to_the_same_graph(
     source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,13 +10,12 @@ use zeroize::ZeroizeOnDrop;
 
 use crate::Block;
 
-/// Blocks that go through the rounds at a time with VAES on AVX-512. Multiples of it run at full
-/// speed.
+/// Blocks that go through the rounds at a time with VAES. Multiples of it run at full speed.
 pub const BATCH: usize = 64;
 
 /// AES-128 under one key. The key schedule is wiped on drop.
 ///
-/// With AVX-512 and VAES the code is this crate's. Elsewhere it is the `aes` crate's, which chooses
+/// With VAES, on AVX2 or AVX-512, the code is this crate's. Elsewhere it is the `aes` crate's, which chooses
 /// at run time between VAES, AES-NI, the ARMv8 instructions and constant-time software, and does
 /// not look at `PRONGHORN_SIMD`.
 pub struct Aes128(Cipher);

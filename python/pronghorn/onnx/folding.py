@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import numpy as np
 import onnx
@@ -15,6 +15,9 @@ from pronghorn.onnx.lowering import MAX_ELEMENTS, Array, Lowering
 from pronghorn.onnx.reading import first_line
 from pronghorn.onnx.registry import name_of
 from pronghorn.onnx.site import Site
+
+NAMING = ("Constant", "Identity")
+"""Operators that give constants another name."""
 
 RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
@@ -52,6 +55,19 @@ def fold(lowering: Lowering, site: Site) -> None:
     except Exception as error:
         site.fail(f"its constants do not fit it: {first_line(error)}", "repair or export the model again")
     lowering.constants.update(zip((name for name in node.output if name), results, strict=True))
+
+
+def name_constants(nodes: Iterable[NodeProto], constants: dict[str, Array], opset: int) -> list[NodeProto]:
+    """The nodes but those that give constants another name, whose values join `constants`. One whose value cannot be
+    read stays.
+    """
+    left = []
+    for node in nodes:
+        found = small_results(node, constants, opset, MAX_ELEMENTS) if name_of(node) in NAMING else {}
+        constants.update(found)
+        if not found:
+            left.append(node)
+    return left
 
 
 def small_results(node: NodeProto, constants: Mapping[str, Array], opset: int, most: int) -> dict[str, Array]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from pronghorn.errors import InputError, UnsupportedModelError
-from pronghorn.onnx.folding import has_graphs, is_constant
+from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
 from pronghorn.onnx.joining import join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
@@ -31,9 +31,6 @@ from pronghorn.onnx.unrolling import names_read, unroll
 
 Output = str | Sequence[str] | None
 """The value to compute, or several."""
-
-NAMING = ("Constant", "Identity")
-"""Operators that give constants another name."""
 
 SLIM_SKIPS = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
 
@@ -285,7 +282,7 @@ def _slim(proto: ModelProto, wanted: list[str]) -> ModelProto:
 
 
 def _is_folded(proto: ModelProto) -> bool:
-    """Whether each node depends on the input and on no shape. Constants under other names are left to lowering."""
+    """Whether each node depends on the input and on no shape. Lowering knows constants by all their names."""
     constants = {"", *(tensor.name for tensor in proto.graph.initializer)}
     for node in proto.graph.node:
         if has_graphs(node) or node.op_type in OF_SHAPES:
@@ -300,7 +297,8 @@ def _is_folded(proto: ModelProto) -> bool:
 def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     """Lowers all nodes."""
     lowering.constants.update(initializers(proto.graph.initializer))
-    nodes = _needed(rewrite(proto.graph.node, lowering.constants), output)
+    nodes = name_constants(proto.graph.node, lowering.constants, lowering.opset)
+    nodes = _needed(rewrite(nodes, lowering.constants), output)
     used = {name for node in nodes for name in node.input} | {output}
     check_log_softmax(nodes, lowering.opset, output)
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.registry import name_of
@@ -61,22 +61,6 @@ def recognised(
         inside.append(nodes[index])
         leaves = (leaves - {last}) | _values(nodes[index], constants)
     return None
-
-
-def constants_of(nodes: list[NodeProto], constants: Mapping[str, Array]) -> dict[str, Array]:
-    """The model's weights, and the values of its Constant nodes."""
-    found = dict(constants)
-    for node in nodes:
-        if name_of(node) == "Constant":
-            value = next((a.t for a in node.attribute if a.name == "value"), None)
-            number = next((a.f for a in node.attribute if a.name == "value_float"), None)
-            if value is not None:
-                found[node.output[0]] = numpy_helper.to_array(value)
-            elif number is not None:
-                found[node.output[0]] = np.asarray(number, np.float32)
-        elif name_of(node) == "Identity" and node.input[0] in found:
-            found[node.output[0]] = found[node.input[0]]
-    return found
 
 
 def _values(node: NodeProto, constants: Mapping[str, Array]) -> set[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from onnx import NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.normalisation_pattern import normalisation
-from pronghorn.onnx.recognition import constants_of, recognised
+from pronghorn.onnx.recognition import recognised
 from pronghorn.onnx.registry import name_of
 
 
@@ -24,12 +24,11 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     nodes = list(nodes)
     makers = {node.output[0]: node for node in nodes if node.output}
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
-    known = constants_of(nodes, constants)
 
     def replaced(node: NodeProto) -> list[NodeProto]:
-        one = _binary(node, makers, constants) or recognised(node, places, nodes, known)
-        several = None if one is not None else normalisation(node, makers, known)
-        return several or [one or _normalised(node, makers, known, constants) or node]
+        one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
+        several = None if one is not None else normalisation(node, makers, constants)
+        return several or [one or _normalised(node, makers, constants) or node]
 
     return [made for node in nodes for made in replaced(node)]
 
@@ -56,9 +55,7 @@ def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, 
     )
 
 
-def _normalised(
-    node: NodeProto, makers: dict[str, NodeProto], known: Mapping[str, Array], constants: dict[str, Array]
-) -> NodeProto | None:
+def _normalised(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:
     """A BatchNormalization behind a ConvTranspose as one ConvTranspose, whose weights join `constants`.
 
     Other layers take a BatchNormalization up later: behind this one stands the interleaving of its phases.
@@ -71,10 +68,10 @@ def _normalised(
     epsilon = numbers.get("epsilon", 1e-5)
     if not numbers.get("spatial", 1) or not isinstance(epsilon, float) or not (names[0] and all(node.input[1:])):
         return None
-    if not all(name in known and known[name].dtype.kind == "f" for name in names if name):
+    if not all(name in constants and constants[name].dtype.kind == "f" for name in names if name):
         return None
-    weight, scale, add, mean, variance = (known[name].astype(np.float64) for name in (names[0], *node.input[1:]))
-    bias = known[names[1]] if len(before.input) > 2 and names[1] else np.zeros_like(mean)
+    weight, scale, add, mean, variance = (constants[name].astype(np.float64) for name in (names[0], *node.input[1:]))
+    bias = constants[names[1]] if len(before.input) > 2 and names[1] else np.zeros_like(mean)
     groups = next((a.i for a in before.attribute if a.name == "group"), 1)
     channels = weight.shape[1] * groups if weight.ndim > 1 else 0
     if (

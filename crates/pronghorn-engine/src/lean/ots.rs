@@ -13,7 +13,7 @@ use pronghorn_mpc::{
         transfer::{CorrelatedReceiver, CorrelatedSender},
     },
 };
-use pronghorn_plan::steps::activation::lean::Transfers;
+use pronghorn_plan::steps::activation::{lean::Transfers, programs::PART};
 use pronghorn_ring::random::{Prg, Seed, Stream};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
@@ -111,8 +111,9 @@ pub(super) struct Supply {
 /// How far silent OTs are handed to tiles: some tiles at a time, on all threads.
 #[derive(Default)]
 struct Filled {
-    /// The next tile.
+    /// The next tile, and the end of those that are filled with it.
     tile: usize,
+    end: usize,
     /// OTs for it and further ones, as far as they are made, and the number of the first.
     blocks: Zeroizing<Vec<Block>>,
     have: usize,
@@ -354,7 +355,10 @@ impl Supply {
         })
     }
 
-    /// Hands silent OTs to the parts in order, as far as there are any.
+    /// Hands silent OTs to the tiles in order, as far as there are any.
+    ///
+    /// All threads work while the connection's OTs are locked. So two steps of one connection must
+    /// not do this at once: each could wait for what the other has.
     pub fn hand_out(&mut self, work: &Work, randoms: &mut [Randoms]) -> Result<(), EngineError> {
         let Ots::Silent(sends, receives) = &self.ots else {
             return Ok(());
@@ -409,11 +413,12 @@ impl Filled {
         (made, left): (u64, usize),
         take: impl FnOnce(&mut [Block]) -> Result<u64, OtError>,
     ) -> Result<&'a [Tile], OtError> {
-        let (tiles, count) = work.next_tiles(self.tile, sender);
-        make_room(&mut self.blocks, self.have, count);
         if self.have == 0 {
-            self.first = made;
+            (self.first, self.end) = (made, work.end_of_tiles(self.tile, sender));
         }
+        let tiles = &work.tiles[self.tile..self.end];
+        let count = work.layout.programs.ots(tiles, sender);
+        make_room(&mut self.blocks, self.have, count);
         let more = left.min(count - self.have);
         if more > 0 {
             take(&mut self.blocks[self.have..][..more])?;
@@ -481,18 +486,19 @@ impl Filled {
 }
 
 impl Work {
-    /// The tiles from this one on whose OTs are made at a time, and the number of those.
-    fn next_tiles(&self, first: usize, sender: Party) -> (&[Tile], usize) {
-        let most = AT_A_TIME * rayon::current_num_threads();
-        let (mut tiles, mut count) = (0, 0);
+    /// The end of the tiles from `first` on whose OTs are made at a time: no more than a part of a
+    /// step, which plans count in their memory.
+    fn end_of_tiles(&self, first: usize, sender: Party) -> usize {
+        let most = (AT_A_TIME * rayon::current_num_threads()).min(PART);
+        let (mut end, mut count) = (first, 0);
         for tile in &self.tiles[first..] {
-            let more = self.layout.programs.ots(std::slice::from_ref(tile), sender);
-            if tiles > 0 && count + more > most {
+            count += self.layout.programs.ots(std::slice::from_ref(tile), sender);
+            if end > first && count > most {
                 break;
             }
-            (tiles, count) = (tiles + 1, count + more);
+            end += 1;
         }
-        (&self.tiles[first..][..tiles], count)
+        end
     }
 }
 

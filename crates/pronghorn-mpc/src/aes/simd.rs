@@ -148,14 +148,14 @@ impl Vaes {
     /// Replaces every block by its encryption.
     pub fn encrypt(&self, blocks: &mut [Block]) {
         let start = blocks.as_mut_ptr();
-        // SAFETY: the borrow is exclusive.
+        // SAFETY: the borrow is exclusive, and both places are the same.
         encrypt(self, unsafe { Blocks::new(start, start, blocks.len()) });
     }
 
     /// `out` = the encryptions of `blocks`.
     pub fn encrypt_to(&self, blocks: &[Block], out: &mut [Block]) {
         assert_eq!(blocks.len(), out.len());
-        // SAFETY: the slices are of one length.
+        // SAFETY: the slices are of one length and do not overlap.
         encrypt(self, unsafe {
             Blocks::new(blocks.as_ptr(), out.as_mut_ptr(), out.len())
         });
@@ -258,7 +258,7 @@ struct Blocks {
 
 impl Blocks {
     /// # Safety
-    /// While the value lives, `from` must be valid for reads and `to` for writes of `count` blocks.
+    /// The places are the same, or do not overlap. While the value lives, `from` must be valid for reads and `to` for writes of `count` blocks.
     unsafe fn new(from: *const Block, to: *mut Block, count: usize) -> Self {
         Self { from, to, count }
     }

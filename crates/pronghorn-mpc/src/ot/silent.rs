@@ -62,8 +62,8 @@
 //! # Cost
 //! The sender grows every tree three times, the receiver twice. An OT takes ten reads in a table of
 //! `16 K` bytes and two and a half AES blocks for their places. Those reads are most of the time,
-//! so the table should fit the cache: 8 MiB for the largest set. It is in huge pages, and each read
-//! is announced a step ahead. `cargo run --release -p pronghorn-mpc --example silent_rate` prints
+//! so the table should fit the cache: 8 MiB for the largest set. It is in huge pages but for
+//! the first round, and each read is announced a step ahead. `cargo run --release -p pronghorn-mpc --example silent_rate` prints
 //! the rates. Memory is two such tables while a round ends, else one. Trees are independent, and
 //! grow on all threads of the pool that calls.
 //!

@@ -138,7 +138,7 @@ impl Stream {
     ) -> Vec<T> {
         let buffers = || {
             let leaves = Zeroizing::new(vec![Block::ZERO; self.set().leaves()]);
-            (leaves, Scratch::new())
+            (leaves, Scratch::boxed())
         };
         let trees = (0..self.set().trees()).into_par_iter();
         trees
@@ -241,7 +241,7 @@ impl Stream {
     fn make(&self, trees: &impl Trees, first: usize, outputs: &mut [Block]) {
         let secrets = &self.base[..self.set().secrets()];
         let pieces = outputs.par_chunks_mut(self.set().leaves()).enumerate();
-        pieces.for_each_init(Scratch::new, |scratch, (index, outputs)| {
+        pieces.for_each_init(Scratch::boxed, |scratch, (index, outputs)| {
             let number = first + index;
             trees.leaves(&self.tree(number), number, outputs, scratch);
             let row = self.first_row + (number * outputs.len()) as u64;

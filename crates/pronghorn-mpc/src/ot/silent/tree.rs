@@ -63,6 +63,11 @@ impl Scratch {
             outputs: [Block::ZERO; BATCH],
         }
     }
+
+    /// One on the heap: it stays in its place when its owner moves, so that no copy is left behind.
+    pub fn boxed() -> Box<Self> {
+        Box::new(Self::new())
+    }
 }
 
 /// The hash of one tree.

@@ -184,11 +184,11 @@ fn combine(low: u128, middle: u128, high: u128) -> (u128, u128) {
 }
 
 /// Defines the inner product on vectors of some blocks, by three carry-less products a block
-/// (Karatsuba), the rest by another such function.
+/// (Karatsuba), the rest block by block.
 macro_rules! inner_product {
     (
         $(#[$meta:meta])* $name:ident, $features:literal, $vector:ty, $zero:ident, $xor:ident,
-        $exchange:ident, $multiply:ident, $rest:expr
+        $exchange:ident, $multiply:ident
     ) => {
         $(#[$meta])*
         #[target_feature(enable = $features)]
@@ -209,9 +209,13 @@ macro_rules! inner_product {
                 lanes.into_iter().fold(0, |sum, lane| sum ^ lane)
             });
             let product = combine(low, whole ^ low ^ high, high);
-            let rest: fn(&[Block], &[Block]) -> (u128, u128) = $rest;
-            let rest = rest(x_rest, y_rest);
-            (product.0 ^ rest.0, product.1 ^ rest.1)
+            match x_rest {
+                [] => product,
+                _ => {
+                    let rest = inner_product_128(x_rest, y_rest);
+                    (product.0 ^ rest.0, product.1 ^ rest.1)
+                }
+            }
         }
     };
 }
@@ -219,23 +223,17 @@ macro_rules! inner_product {
 inner_product! {
     /// The inner product block by block.
     inner_product_128, "pclmulqdq,sse2", __m128i, _mm_setzero_si128, _mm_xor_si128,
-    _mm_shuffle_epi32, _mm_clmulepi64_si128, |_, _| (0, 0)
+    _mm_shuffle_epi32, _mm_clmulepi64_si128
 }
 
 inner_product! {
     /// The inner product with two blocks at a time.
     inner_product_256, "avx2,vpclmulqdq,pclmulqdq", __m256i, _mm256_setzero_si256,
-    _mm256_xor_si256, _mm256_shuffle_epi32, _mm256_clmulepi64_epi128, rest
+    _mm256_xor_si256, _mm256_shuffle_epi32, _mm256_clmulepi64_epi128
 }
 
 inner_product! {
     /// The inner product with four blocks at a time.
     inner_product_512, "avx512f,vpclmulqdq,pclmulqdq", __m512i, _mm512_setzero_si512,
-    _mm512_xor_si512, _mm512_shuffle_epi32, _mm512_clmulepi64_epi128, rest
-}
-
-/// The blocks behind the last vector.
-fn rest(x: &[Block], y: &[Block]) -> (u128, u128) {
-    // SAFETY: wider carry-less products are nowhere without these.
-    unsafe { inner_product_128(x, y) }
+    _mm512_xor_si512, _mm512_shuffle_epi32, _mm512_clmulepi64_epi128
 }

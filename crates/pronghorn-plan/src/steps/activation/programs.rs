@@ -13,7 +13,7 @@ use super::circuits::Group;
 const TILE: usize = 1 << 10;
 
 /// OTs of a part in either direction, about: its messages of a turn are one.
-pub(super) const PART: usize = 1 << 20;
+pub const PART: usize = 1 << 20;
 
 /// The programs of a lean step. Both parties have the same ones, from the plan.
 #[derive(Clone)]
