@@ -28,9 +28,9 @@ pub struct Vaes {
 
 /// AES on the vectors of `L`: a token, as `L` is, where the CPU has AES and VAES beside.
 #[derive(Clone, Copy)]
-pub(crate) struct Wide<L: Lanes>(L);
+pub(crate) struct WithVaes<L: Lanes>(L);
 
-impl<L: Lanes> Wide<L> {
+impl<L: Lanes> WithVaes<L> {
     /// # Safety
     /// The CPU must have AES and VAES.
     #[inline(always)]
@@ -57,7 +57,7 @@ pub(crate) type Words<R> = <<R as Rounds>::Lanes as Lanes>::Words;
 
 macro_rules! rounds {
     ($lanes:ty, $vector:ty, $round:ident, $last_round:ident) => {
-        impl Rounds for Wide<$lanes> {
+        impl Rounds for WithVaes<$lanes> {
             type Lanes = $lanes;
 
             #[inline(always)]
@@ -101,19 +101,19 @@ macro_rules! at_both_widths {
     ) => {
         $(#[$meta])*
         $vis fn $name($cipher: &$crate::aes::simd::Vaes, $($arg: $ty),*) $(-> $output)? {
-            use $crate::{aes::simd::{Rounds, Vaes, Wide}, ot::simd::x86::{Avx2, Avx512}};
+            use $crate::{aes::simd::{Rounds, Vaes, WithVaes}, ot::simd::x86::{Avx2, Avx512}};
 
             #[inline(always)]
             fn plain<R: Rounds>($rounds: R, $cipher: &Vaes, $($arg: $ty),*) $(-> $output)? $body
             #[target_feature(enable = "avx2,aes,vaes")]
             fn narrow($cipher: &Vaes, $($arg: $ty),*) $(-> $output)? {
                 // SAFETY: this function runs with the features of the tokens.
-                plain(unsafe { Wide::new(Avx2::new()) }, $cipher, $($arg),*)
+                plain(unsafe { WithVaes::new(Avx2::new()) }, $cipher, $($arg),*)
             }
             #[target_feature(enable = "avx2,avx512f,avx512bw,avx512dq,avx512vl,aes,vaes")]
             fn wide($cipher: &Vaes, $($arg: $ty),*) $(-> $output)? {
                 // SAFETY: this function runs with the features of the tokens.
-                plain(unsafe { Wide::new(Avx512::new()) }, $cipher, $($arg),*)
+                plain(unsafe { WithVaes::new(Avx512::new()) }, $cipher, $($arg),*)
             }
             match $cipher.is_wide() {
                 // SAFETY: a cipher exists only where the CPU has the features of its width.
@@ -169,14 +169,8 @@ impl Vaes {
     /// The round keys in all places of vectors, for [`rounds`].
     #[inline(always)]
     pub(crate) fn keys<R: Rounds>(&self, rounds: R) -> [Vector<R>; 11] {
-        self.keys.map(|key| splat(rounds, key))
+        self.keys.map(|key| rounds.lanes().splat_block(key))
     }
-}
-
-/// The block in all places of a vector.
-#[inline(always)]
-pub(crate) fn splat<R: Rounds>(rounds: R, block: Block) -> Vector<R> {
-    rounds.lanes().load(&bytemuck::cast_slice(&[block; 4])[0])
 }
 
 /// The key schedule (FIPS 197, section 5.2).
@@ -209,7 +203,7 @@ impl<R: Rounds> Counter<R> {
     #[inline(always)]
     pub fn new(rounds: R, first: u64) -> Self {
         let lanes = rounds.lanes();
-        let lower = splat(rounds, Block::from_u128(u64::MAX.into()));
+        let lower = lanes.splat_block(Block::from_u128(u64::MAX.into()));
         let low = |x| lanes.and(x, lower);
         Self {
             rounds,
@@ -281,7 +275,7 @@ impl Blocks {
 at_both_widths! {
     fn encrypt(aes, cipher, blocks: Blocks) {
         let (keys, mut blocks) = (cipher.keys(aes), blocks);
-        // Wide vectors have registers for more.
+        // WithVaes vectors have registers for more.
         while R::BLOCKS > 2 && vectors::<R, 16>(aes, &keys, &mut blocks) {}
         while vectors::<R, SIDE_BY_SIDE>(aes, &keys, &mut blocks) {}
         while vectors::<R, 4>(aes, &keys, &mut blocks) {}

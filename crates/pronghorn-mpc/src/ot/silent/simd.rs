@@ -40,12 +40,6 @@ fn vectors_mut<L: Lanes>(blocks: &mut [Block]) -> &mut [L::Words] {
     bytemuck::cast_slice_mut(blocks)
 }
 
-/// The block in all places of a vector.
-#[inline(always)]
-fn splat<L: Lanes>(lanes: L, block: Block) -> L::Vector {
-    lanes.load(&bytemuck::cast_slice(&[block; WIDEST])[0])
-}
-
 /// Numbers of the blocks of a vector, the first being `first`.
 #[inline(always)]
 fn numbers<L: Lanes>(lanes: L, first: u32) -> L::Vector {
@@ -64,7 +58,7 @@ impl<L: Lanes> Everywhere<L> {
     fn new(lanes: L, patch: Patch) -> Self {
         Self {
             index: lanes.splat(patch.index.into()),
-            block: splat(lanes, patch.block),
+            block: lanes.splat_block(patch.block),
         }
     }
 
@@ -220,7 +214,7 @@ pub fn finish(level: SimdLevel, leaves: &mut [Block], sibling: Patch, missing: P
 
 at_every_level! {
     fn finish_at(lanes, leaves: &mut [Block], sibling: Patch, missing: Patch) {
-        let keep = splat(lanes, Block::from_u128(!1));
+        let keep = lanes.splat_block(Block::from_u128(!1));
         let [sibling, missing] = [sibling, missing].map(|patch| Everywhere::new(lanes, patch));
         let (mut index, step) = (numbers(lanes, 0), lanes.splat(L::WORDS as u64 / 2));
         for leaf in vectors_mut::<L>(leaves) {
@@ -243,14 +237,14 @@ pub fn fold(
 ) {
     #[cfg(target_arch = "x86_64")]
     if let Some(cipher) = cipher.vaes()
-        && outputs.len().is_multiple_of(vaes::ROWS)
+        && outputs.len().is_multiple_of(ROWS)
     {
         return vaes::fold(cipher, first, secrets, outputs);
     }
     fold_in_steps(simd, cipher, first, secrets, outputs);
 }
 
-/// Outputs whose indices are made at a time on any CPU.
+/// Outputs whose indices are made at a time: they fill whole vectors.
 const ROWS: usize = 16;
 const INDEX_BLOCKS: usize = ROWS * WEIGHT / PER_BLOCK;
 

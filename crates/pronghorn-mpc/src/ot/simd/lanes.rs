@@ -23,6 +23,11 @@ pub trait Lanes: Copy {
     fn store(self, vector: Self::Vector, words: &mut Self::Words);
     /// The word in all lanes.
     fn splat(self, word: u64) -> Self::Vector;
+    /// The block in all places of a vector, which has at most four.
+    #[inline(always)]
+    fn splat_block(self, block: Block) -> Self::Vector {
+        self.load(&bytemuck::cast_slice(&[block; 4])[0])
+    }
     /// Bitwise sums.
     fn xor(self, x: Self::Vector, y: Self::Vector) -> Self::Vector;
     /// Bitwise products.

@@ -3,14 +3,11 @@
 
 use std::array;
 
-use super::{Level, gather};
+use super::{INDEX_BLOCKS, Level, ROWS, gather};
 use crate::{
     Block,
-    aes::simd::{Counter, Rounds, Vaes, Vector, Words, at_both_widths, rounds, splat},
-    ot::{
-        silent::code::{PER_BLOCK, WEIGHT},
-        simd::Lanes,
-    },
+    aes::simd::{Counter, Rounds, Vaes, Vector, Words, at_both_widths, rounds},
+    ot::simd::Lanes,
 };
 
 at_both_widths! {
@@ -49,7 +46,7 @@ impl<R: Rounds, const PUNCTURED: bool> Growth<R, PUNCTURED> {
             aes,
             keys: cipher.keys(aes),
             patched: lanes.splat(level.patch.index.into()),
-            patch: splat(aes, level.patch.block),
+            patch: lanes.splat_block(level.patch.block),
             missing: lanes.splat(level.missing.into()),
             index: lanes.numbers(),
             sums: [lanes.splat(0); 2],
@@ -114,9 +111,6 @@ impl<R: Rounds, const PUNCTURED: bool> Growth<R, PUNCTURED> {
     }
 }
 
-/// Outputs of a step, whose indices fill whole vectors.
-pub const ROWS: usize = super::ROWS;
-const INDEX_BLOCKS: usize = ROWS * WEIGHT / PER_BLOCK;
 /// Vectors that go through the rounds side by side.
 const SIDE_BY_SIDE: usize = 10;
 
