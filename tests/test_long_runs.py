@@ -22,7 +22,7 @@ from helpers import floats, model, node
 from pronghorn import _processes
 from pronghorn.errors import PronghornError
 
-PREDICTIONS = int(os.environ.get("PRONGHORN_LONG", "150"))
+PREDICTIONS = int(os.environ.get("PRONGHORN_LONG", "300"))
 NETWORK = "0,10"
 """No round trips and little bandwidth: activations are lean."""
 
@@ -76,14 +76,15 @@ def test_memory_stays_over_many_predictions(folder: Path) -> None:
     images, outputs = np.load(folder / "images.npy"), expected(folder)
     with served(folder) as server, pronghorn.connect(server.address) as client:
         pids = server.pid, os.getpid()
-        held = [0, 0]
+        held = []
         for index in range(PREDICTIONS):
             at = index % len(images)
             np.testing.assert_array_equal(client.predict(images[at : at + 1]), outputs[at : at + 1])
-            if index == PREDICTIONS // 3:
-                held = [resident(pid) for pid in pids]
-        grown = [resident(pid) - before for pid, before in zip(pids, held, strict=True)]
-    # A share, a label or an OT kept of each prediction would be 10 MB and more.
+            held.append([resident(pid) for pid in pids])
+    # Allocators give pages back and take them again: one reading swings by 8 MiB.
+    third = PREDICTIONS // 3
+    grown = np.median(held[-third:], axis=0) - np.median(held[:third], axis=0)
+    # A share, a label or an OT kept of each prediction would be 13 MB and more.
     assert max(grown) < 8 * MEBI, grown
 
 
