@@ -6,11 +6,10 @@
 
 mod simd;
 
-use std::borrow::Cow;
-
 use pronghorn_ring::SimdLevel;
+use rayon::prelude::*;
 
-use self::simd::{LANES, Rows, Sums};
+use self::simd::{LANES, Packed, ROWS, Rows, Sums};
 use crate::{geometry::ConvGeometry, layout, simd as inner};
 
 /// Weights of each row that meet columns at a time: the columns of [`LANES`] positions stay in a
@@ -23,13 +22,19 @@ const GATHERED: usize = 1 << 16;
 /// With fewer positions most lanes would be empty.
 const FEW: usize = LANES / 2;
 
+/// Rows whose blocks meet these: they stay there, too.
+const AT_A_TIME: usize = 20 * ROWS;
+
+/// Rows of weights that a thread multiplies with windows at a time.
+const PART: usize = 64;
+
 /// Numbers of a network, and how their products are summed.
 pub(crate) trait Numbers {
     /// Of weights and of inputs.
-    type Number: Copy + Default;
-    type Sum: Copy + Default;
+    type Number: Copy + Default + Send + Sync;
+    type Sum: Copy + Default + Send;
     /// As many numbers of a window as one lane holds.
-    type Lane: Copy + Default;
+    type Lane: Copy + Default + Send + Sync;
 
     /// Numbers of a lane.
     const IN_LANE: usize;
@@ -37,17 +42,12 @@ pub(crate) trait Numbers {
     /// Sets one number of a lane.
     fn set(lane: &mut Self::Lane, at: usize, number: Self::Number);
 
-    /// Rows of weights in lanes.
-    fn lanes(weights: &[Self::Number], length: usize) -> Cow<'_, [Self::Lane]> {
-        let rows = weights.chunks_exact(length);
-        let lanes = rows.flat_map(|row| row.chunks(Self::IN_LANE));
-        let lane = |numbers: &[Self::Number]| {
-            let mut lane = Self::Lane::default();
-            let places = numbers.iter().enumerate();
-            places.for_each(|(at, &number)| Self::set(&mut lane, at, number));
-            lane
-        };
-        Cow::Owned(lanes.map(lane).collect())
+    /// A lane of at most as many numbers.
+    fn lane(numbers: &[Self::Number]) -> Self::Lane {
+        let mut lane = Self::Lane::default();
+        let places = numbers.iter().enumerate();
+        places.for_each(|(at, &number)| Self::set(&mut lane, at, number));
+        lane
     }
 
     /// Adds products of rows and columns.
@@ -78,10 +78,6 @@ impl Numbers for Floats {
 
     fn set(lane: &mut f32, _: usize, number: f32) {
         *lane = number;
-    }
-
-    fn lanes(weights: &[f32], _: usize) -> Cow<'_, [f32]> {
-        Cow::Borrowed(weights)
     }
 
     fn columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
@@ -130,10 +126,6 @@ impl Numbers for Words {
         *lane = number;
     }
 
-    fn lanes(weights: &[i32], _: usize) -> Cow<'_, [i32]> {
-        Cow::Borrowed(weights)
-    }
-
     fn columns(rows: Rows<'_, i32>, columns: &[[i32; LANES]], sums: Sums<'_, i32>) {
         simd::word_columns(SimdLevel::detect(), rows, columns, sums);
     }
@@ -158,10 +150,6 @@ impl Numbers for Longs {
 
     fn set(lane: &mut i32, _: usize, number: i32) {
         *lane = number;
-    }
-
-    fn lanes(weights: &[i32], _: usize) -> Cow<'_, [i32]> {
-        Cow::Borrowed(weights)
     }
 
     fn columns(rows: Rows<'_, i32>, columns: &[[i32; LANES]], sums: Sums<'_, i64>) {
@@ -194,60 +182,116 @@ fn each_window<T, S>(
     }
 }
 
-/// `out[o][position] = weights[o] . window(position)`. The geometry is valid.
-pub(crate) fn convolve<N: Numbers>(
-    geometry: &ConvGeometry,
-    weights: &[N::Number],
-    x: &[N::Number],
-) -> Vec<N::Sum> {
-    let Ok(output) = geometry.output() else {
-        unreachable!("the graph was validated")
-    };
-    let (positions, length) = (output[0] * output[1], geometry.row_len());
-    let rows = geometry.out_channels / geometry.groups;
-    let mut out = vec![N::Sum::default(); geometry.out_channels * positions];
-    let groups = weights
-        .chunks_exact(rows * length)
-        .zip(out.chunks_exact_mut(rows * positions));
-    if positions < FEW {
-        let mut windows = vec![N::Number::default(); positions * length];
-        for (group, (weights, out)) in groups.enumerate() {
-            for (position, window) in windows.chunks_exact_mut(length).enumerate() {
-                let place = [position / output[1], position % output[1]];
-                layout::patch(geometry, group, place, x, window);
-            }
-            N::windows(weights, &windows, length, out);
+/// `out[o][position] = weights[o] . window(position)`, with weights made ready for any number of
+/// images.
+pub(crate) struct Convolution<'a, N: Numbers> {
+    geometry: ConvGeometry,
+    /// Height and width of the result.
+    output: [usize; 2],
+    weights: &'a [N::Number],
+    /// Of each group; empty where there are few positions.
+    packed: Vec<Packed<N::Lane>>,
+}
+
+impl<'a, N: Numbers> Convolution<'a, N> {
+    /// Of weights `(out_channels, in_channels/groups * kernel)`, row-major. The geometry is valid.
+    pub fn new(geometry: &ConvGeometry, weights: &'a [N::Number]) -> Self {
+        let Ok(output) = geometry.output() else {
+            unreachable!("the graph was validated")
+        };
+        let (length, rows) = (geometry.row_len(), geometry.out_channels / geometry.groups);
+        let pack = |weights: &'a [N::Number]| {
+            let row = |row: usize| {
+                let numbers = weights[row * length..][..length].chunks(N::IN_LANE);
+                numbers.map(N::lane)
+            };
+            Packed::new(rows, length.div_ceil(N::IN_LANE), row)
+        };
+        let has_many = output[0] * output[1] >= FEW;
+        let groups = has_many.then(|| weights.chunks_exact(rows * length));
+        Self {
+            geometry: geometry.clone(),
+            output,
+            weights,
+            packed: groups.into_iter().flatten().map(pack).collect(),
         }
-        return out;
     }
-    let lanes = N::lanes(weights, length);
-    let deep = length.div_ceil(N::IN_LANE);
-    let most = (GATHERED / deep.min(DEPTH)).next_multiple_of(LANES);
-    let mut columns = Columns::<N>::new(geometry, output);
-    for (group, (_, out)) in groups.enumerate() {
-        let weights = &lanes[group * rows * deep..][..rows * deep];
-        for start in (0..positions).step_by(most) {
-            let count = most.min(positions - start);
-            for from in (0..deep).step_by(DEPTH) {
-                let block = DEPTH.min(deep - from);
-                columns.gather(group, (from, block), (start, count), x);
-                for (at, columns) in columns.lanes.chunks_exact(block).enumerate() {
-                    let rows = Rows {
-                        weights,
-                        length: deep,
-                        from,
-                    };
-                    let sums = Sums {
-                        sums: &mut out[start + at * LANES..],
-                        stride: positions,
-                        lanes: LANES.min(count - at * LANES),
-                    };
-                    N::columns(rows, columns, sums);
+
+    /// The results of images.
+    pub fn of<X: AsRef<[N::Number]> + Sync>(&self, images: &[X]) -> Vec<Vec<N::Sum>> {
+        if self.packed.is_empty() {
+            return self.by_windows(images);
+        }
+        let images = images.par_iter();
+        images.map(|x| self.by_columns(x.as_ref())).collect()
+    }
+
+    fn positions(&self) -> usize {
+        self.output[0] * self.output[1]
+    }
+
+    /// Rows of weights of a group.
+    fn rows(&self) -> usize {
+        self.geometry.out_channels / self.geometry.groups
+    }
+
+    /// Weights are read once for all images.
+    fn by_windows<X: AsRef<[N::Number]>>(&self, images: &[X]) -> Vec<Vec<N::Sum>> {
+        let (positions, length, rows) = (self.positions(), self.geometry.row_len(), self.rows());
+        let count = images.len() * positions;
+        let sums = vec![N::Sum::default(); self.geometry.out_channels * positions];
+        let mut out = vec![sums; images.len()];
+        let mut windows = vec![N::Number::default(); count * length];
+        let mut sums = vec![N::Sum::default(); rows * count];
+        for (group, weights) in self.weights.chunks_exact(rows * length).enumerate() {
+            for (at, window) in windows.chunks_exact_mut(length).enumerate() {
+                let (x, position) = (images[at / positions].as_ref(), at % positions);
+                let place = [position / self.output[1], position % self.output[1]];
+                layout::patch(&self.geometry, group, place, x, window);
+            }
+            let parts = weights.par_chunks(PART * length);
+            let parts = parts.zip(sums.par_chunks_mut(PART * count));
+            parts.for_each(|(weights, sums)| N::windows(weights, &windows, length, sums));
+            for (image, out) in out.iter_mut().enumerate() {
+                let out = out.chunks_exact_mut(positions).skip(group * rows);
+                for (out, sums) in out.zip(sums.chunks_exact(count)) {
+                    out.copy_from_slice(&sums[image * positions..][..positions]);
                 }
             }
         }
+        out
     }
-    out
+
+    fn by_columns(&self, x: &[N::Number]) -> Vec<N::Sum> {
+        let (positions, rows) = (self.positions(), self.rows());
+        let deep = self.geometry.row_len().div_ceil(N::IN_LANE);
+        let most = (GATHERED / deep.min(DEPTH)).next_multiple_of(LANES);
+        let mut out = vec![N::Sum::default(); self.geometry.out_channels * positions];
+        let mut columns = Columns::<N>::new(&self.geometry, self.output);
+        let groups = self.packed.iter().zip(out.chunks_exact_mut(rows * positions));
+        for (group, (weights, out)) in groups.enumerate() {
+            for start in (0..positions).step_by(most) {
+                let count = most.min(positions - start);
+                for from in (0..deep).step_by(DEPTH) {
+                    let block = DEPTH.min(deep - from);
+                    columns.gather(group, (from, block), (start, count), x);
+                    for first in (0..rows).step_by(AT_A_TIME) {
+                        let out = &mut out[first * positions + start..];
+                        for (at, columns) in columns.lanes.chunks_exact(block).enumerate() {
+                            let rows = weights.block((first, AT_A_TIME), (from, block));
+                            let sums = Sums {
+                                sums: &mut out[at * LANES..],
+                                stride: positions,
+                                lanes: LANES.min(count - at * LANES),
+                            };
+                            N::columns(rows, columns, sums);
+                        }
+                    }
+                }
+            }
+        }
+        out
+    }
 }
 
 /// Windows of positions side by side: for each [`LANES`] of them a block of columns.
@@ -348,6 +392,15 @@ impl<'a, N: Numbers> Columns<'a, N> {
 mod tests {
     use super::*;
     use crate::geometry::Window;
+
+    fn convolve<N: Numbers>(
+        geometry: &ConvGeometry,
+        weights: &[N::Number],
+        x: &[N::Number],
+    ) -> Vec<N::Sum> {
+        let mut found = Convolution::<N>::new(geometry, weights).of(&[x, x]);
+        found.swap_remove(1)
+    }
 
     /// All sums of a convolution by its definition: one output after the other.
     fn defined(geometry: &ConvGeometry, weights: &[i64], x: &[i64]) -> Vec<i64> {

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::{
+    convolution::{Convolution, Floats},
     graph::{Graph, Op},
     quantise::Rows,
     shape,
@@ -163,6 +164,8 @@ struct Run<'a> {
     graph: &'a Graph,
     /// The last node that reads each value; the result is kept.
     last_reader: Vec<usize>,
+    /// Products of layers of weights, by node.
+    convolutions: Vec<Option<Convolution<'a, Floats>>>,
 }
 
 impl<'a> Run<'a> {
@@ -174,7 +177,12 @@ impl<'a> Run<'a> {
                 .for_each(|&input| last_reader[input] = index);
         }
         last_reader[graph.output] = usize::MAX;
-        Self { graph, last_reader }
+        let nodes = graph.nodes.par_iter();
+        Self {
+            graph,
+            last_reader,
+            convolutions: nodes.map(|node| ops::convolution(graph, node)).collect(),
+        }
     }
 
     /// The result for one image; `observe` sees every value with its node's index.
@@ -183,7 +191,7 @@ impl<'a> Run<'a> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
             let value = match node.op {
                 Op::Input => input.to_vec(),
-                _ => ops::apply(self.graph, node, &values),
+                _ => ops::apply(self, index, &values),
             };
             observe(index, &value);
             values[index] = value;

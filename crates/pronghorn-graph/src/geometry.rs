@@ -216,6 +216,25 @@ impl Window {
         least(0).min(end)..end
     }
 
+    /// Calls `each` with every output position of a plane and every input index in its window,
+    /// padding left out. Those of one output come in row-major order of the kernel. For sizes of
+    /// [`Window::output`].
+    pub fn visit(&self, input: [usize; 2], output: [usize; 2], mut each: impl FnMut(usize, usize)) {
+        for row in 0..self.kernel[0] {
+            for column in 0..self.kernel[1] {
+                let places = [(0, row), (1, column)]
+                    .map(|(axis, tap)| self.places(axis, tap, input[axis], output[axis]));
+                let [rows, columns] = places;
+                for y in rows {
+                    let (to, from) = (y * output[1], self.index(0, y, row) * input[1]);
+                    for x in columns.clone() {
+                        each(to + x, from + self.index(1, x, column));
+                    }
+                }
+            }
+        }
+    }
+
     /// Input elements in the window of output `element` of a pool over `(channels, height, width)`,
     /// for a size and an `output` of [`Window::pool_output`].
     pub fn pooled(

@@ -1,13 +1,16 @@
 //! The oracle: the fixed-point graph evaluated plainly, written to be read.
 //!
-//! Every secure run must give exactly these integers. Each operator is a loop over its definition
-//! in 64 bits, and every value is checked against its proven range. Only images run in parallel.
+//! Every secure run must give exactly these integers. Each operator is a loop over its definition,
+//! and every value is checked against its proven range. Some images go through a node together:
+//! its weights are made ready once for all of them.
+
+use std::mem;
 
 use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::{
-    convolution::{Longs, Shorts, Words, convolve},
+    convolution::{Convolution, Longs, Numbers, Shorts, Words},
     fixed::{
         ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
         ValueSpec, scalar,
@@ -159,10 +162,20 @@ pub fn evaluate(graph: &FixedGraph, inputs: &[i32], batch: usize) -> Result<Vec<
         });
     }
     let evaluator = Evaluator::new(graph);
-    let images = inputs.par_chunks(spec.len());
-    let results: Vec<Vec<i32>> = images
-        .map(|image| evaluator.image(image))
-        .collect::<Result<_, _>>()?;
+    let together = evaluator.together();
+    let length = together * spec.len();
+    let of_images = |images: &[i32]| evaluator.images(images);
+    let results: Vec<Vec<i32>> = match together {
+        // Small values: threads take images each.
+        MOST_TOGETHER => inputs
+            .par_chunks(length)
+            .map(of_images)
+            .collect::<Result<_, _>>()?,
+        _ => inputs
+            .chunks(length)
+            .map(of_images)
+            .collect::<Result<_, _>>()?,
+    };
     Ok(results.concat())
 }
 
@@ -186,7 +199,19 @@ pub fn finish(finish: &[Finish], spec: &ValueSpec, integers: &[i32], batch: usiz
         .collect()
 }
 
-/// Evaluates a valid graph, an image at a time.
+/// Elements of the largest value of images that go through a node together, about.
+const ELEMENTS_TOGETHER: usize = 1 << 23;
+
+/// Such images, at most.
+const MOST_TOGETHER: usize = 64;
+
+/// A value of some images.
+pub(crate) type Images = Vec<Vec<i32>>;
+
+/// Integers in 32 bits, or the first that has more.
+type Narrow = Result<Vec<i32>, i64>;
+
+/// Evaluates a valid graph, a node at a time.
 pub(crate) struct Evaluator<'a> {
     graph: &'a FixedGraph,
     /// The last node that reads each value.
@@ -220,80 +245,126 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The result of one image.
-    fn image(&self, input: &[i32]) -> Result<Vec<i32>, OracleError> {
-        let mut values: Vec<Vec<i32>> = vec![Vec::new(); self.graph.nodes.len()];
+    /// How many images go through a node together: at least one for each thread.
+    fn together(&self) -> usize {
+        let values = self.graph.nodes.iter().map(|node| node.value.len());
+        let largest = values.max().unwrap_or(1).max(1);
+        let threads = rayon::current_num_threads();
+        (ELEMENTS_TOGETHER / largest)
+            .max(threads)
+            .min(MOST_TOGETHER)
+    }
+
+    /// The results of images, which stand one after the other in `inputs`.
+    fn images(&self, inputs: &[i32]) -> Result<Vec<i32>, OracleError> {
+        let length = self.graph.input().len();
+        let mut values: Vec<Images> = vec![Vec::new(); self.graph.nodes.len()];
         for (index, node) in self.graph.nodes.iter().enumerate() {
-            let inputs: Vec<&[i32]> = node.inputs.iter().map(|&i| values[i].as_slice()).collect();
-            let value = match &node.op {
-                FixedOp::Input => input.iter().map(|&x| x.into()).collect(),
-                _ => self.node(index, &inputs),
+            let found = match &node.op {
+                FixedOp::Input => Ok(inputs.chunks(length).map(<[i32]>::to_vec).collect()),
+                _ => self.node(index, &mut values),
             };
-            values[index] = checked(node, value)?;
-            for read in self.read_last(index) {
+            values[index] = checked(node, found)?;
+        }
+        Ok(mem::take(&mut values[self.graph.output]).concat())
+    }
+
+    /// Node `index`, which is not the input, on the `values` of some images; takes those that no
+    /// later node reads.
+    ///
+    /// # Errors
+    /// An integer of more than 32 bits: as it should be, and not modulo 2^32, only where the inputs
+    /// are in their proven ranges.
+    pub(crate) fn node(&self, index: usize, values: &mut [Images]) -> Result<Images, i64> {
+        let node = &self.graph.nodes[index];
+        let input = node.inputs[0];
+        let shape = &self.graph.nodes[input].value.shape;
+        let found = match &node.op {
+            FixedOp::Input => unreachable!("the input is not computed"),
+            FixedOp::Linear(layer) => {
+                linear(layer, &self.graph.nodes[input].value, &values[input])
+            }
+            FixedOp::Activation(ActivationOp::MaxPool { window }) => {
+                let pool = |x: &Vec<i32>| pool(window, shape, x, i32::MIN, i32::max);
+                Ok(values[input].par_iter().map(pool).collect())
+            }
+            FixedOp::Activation(op) => {
+                let mut images = self.own(index, input, values);
+                images.par_iter_mut().for_each(|x| activate(op, x));
+                Ok(images)
+            }
+            FixedOp::Local(LocalOp::Reshape) => Ok(self.own(index, input, values)),
+            _ => {
+                let read = |image: usize| {
+                    let inputs = node.inputs.iter();
+                    let inputs: Vec<&[i32]> =
+                        inputs.map(|&input| values[input][image].as_slice()).collect();
+                    self.of_image(index, &inputs)
+                };
+                (0..values[input].len()).into_par_iter().map(read).collect()
+            }
+        };
+        for &read in &node.inputs {
+            if self.last_reader[read] == index {
                 values[read] = Vec::new();
             }
         }
-        Ok(std::mem::take(&mut values[self.graph.output]))
+        found
     }
 
-    /// The values that no node after `index` reads.
-    pub(crate) fn read_last(&self, index: usize) -> impl Iterator<Item = usize> {
-        let inputs = self.graph.nodes[index].inputs.iter().copied();
-        inputs.filter(move |&read| self.last_reader[read] == index)
+    /// A value for node `index` to change.
+    fn own(&self, index: usize, input: usize, values: &mut [Images]) -> Images {
+        match self.last_reader[input] == index {
+            true => mem::take(&mut values[input]),
+            false => values[input].clone(),
+        }
     }
 
-    /// The value of node `index`, which is not the input, for an image.
-    pub(crate) fn node(&self, index: usize, inputs: &[&[i32]]) -> Vec<i64> {
+    /// Node `index` on the values of one image.
+    fn of_image(&self, index: usize, inputs: &[&[i32]]) -> Narrow {
         let node = &self.graph.nodes[index];
         match &node.op {
-            FixedOp::Input => unreachable!("the input is not computed"),
-            FixedOp::Linear(layer) => {
-                let ValueSpec { low, high, .. } = self.graph.nodes[node.inputs[0]].value;
-                let proven = inputs[0].iter().all(|x| (low..=high).contains(x));
-                linear(layer, inputs[0], proven)
-            }
             FixedOp::Local(op) => self.local(index, op, inputs),
-            FixedOp::Activation(op) => {
-                activation(op, &self.graph.nodes[node.inputs[0]].value.shape, inputs[0])
-            }
             FixedOp::Product => {
                 let shape = |input: usize| &self.graph.nodes[node.inputs[input]].value.shape;
                 let sources = [0, 1].map(|i| layout::broadcast(shape(i), &node.value.shape));
-                let [left, right] = sources.map(Vec::into_iter);
+                let [left, right] = sources.each_ref().map(|sources| sources.iter());
                 let product =
-                    |(l, r): (usize, usize)| i64::from(inputs[0][l]) * i64::from(inputs[1][r]);
-                left.zip(right).map(product).collect()
+                    |(&l, &r): (&usize, &usize)| i64::from(inputs[0][l]) * i64::from(inputs[1][r]);
+                narrow(left.zip(right).map(product))
             }
             FixedOp::ArgMax => {
                 let values = inputs[0];
                 let larger =
                     |best: usize, i: usize| if values[i] > values[best] { i } else { best };
-                vec![(0..values.len()).fold(0, larger) as i64]
+                Ok(vec![(0..values.len()).fold(0, larger) as i32])
+            }
+            FixedOp::Input | FixedOp::Linear(_) | FixedOp::Activation(_) => {
+                unreachable!("these take images together")
             }
         }
     }
 
-    fn local(&self, index: usize, op: &LocalOp, inputs: &[&[i32]]) -> Vec<i64> {
+    fn local(&self, index: usize, op: &LocalOp, inputs: &[&[i32]]) -> Narrow {
         let node = &self.graph.nodes[index];
         match op {
             LocalOp::Add {
                 left_shift: [left, right],
             } => {
                 let pairs = inputs[0].iter().zip(inputs[1]);
-                pairs
-                    .map(|(&x, &y)| (i64::from(x) << left) + (i64::from(y) << right))
-                    .collect()
+                narrow(pairs.map(|(&x, &y)| (i64::from(x) << left) + (i64::from(y) << right)))
             }
             LocalOp::SumPool {
                 window,
                 multipliers,
             } => {
                 let shape = &self.graph.nodes[node.inputs[0]].value.shape;
-                pool(window, shape, inputs[0], |position, values| {
-                    let sum: i64 = values.sum();
-                    sum * i64::from(multipliers[position % multipliers.len()])
-                })
+                let sums = pool(window, shape, inputs[0], 0i64, |sum, x| sum + i64::from(x));
+                let plane = sums.len() / shape[0];
+                let of_place = |(at, sum): (usize, &i64)| {
+                    sum * i64::from(multipliers[at % plane % multipliers.len()])
+                };
+                narrow(sums.iter().enumerate().map(of_place))
             }
             LocalOp::Reshape
             | LocalOp::Pad { .. }
@@ -308,123 +379,159 @@ impl<'a> Evaluator<'a> {
                     i64::from(inputs[source.input][source.index]) << shift(source.input)
                 };
                 let sources = self.sources[index].as_deref().unwrap_or_default();
-                sources
-                    .iter()
-                    .map(|source| source.as_ref().map_or(0, value))
-                    .collect()
+                narrow(
+                    sources
+                        .iter()
+                        .map(|source| source.as_ref().map_or(0, value)),
+                )
             }
         }
     }
 }
 
-/// The value in 32 bits, if all of it is in its range.
-fn checked(node: &FixedNode, value: Vec<i64>) -> Result<Vec<i32>, OracleError> {
-    let ValueSpec { low, high, .. } = node.value;
-    let inside = |value: &i64| (i64::from(low)..=i64::from(high)).contains(value);
-    // Without an early end, which compilers turn into vector code.
-    if value.iter().fold(true, |all, value| all & inside(value)) {
-        return Ok(value.iter().map(|&value| value as i32).collect());
+/// Integers that should have 32 bits, without an early end, which compilers turn into vector code.
+fn narrow(integers: impl Iterator<Item = i64> + Clone) -> Narrow {
+    let is_wide = |integer: i64| i64::from(integer as i32) != integer;
+    let mut wide = false;
+    let narrow = integers.clone().map(|integer| {
+        wide |= is_wide(integer);
+        integer as i32
+    });
+    let narrow: Vec<i32> = narrow.collect();
+    match integers.filter(|&integer| wide && is_wide(integer)).next() {
+        Some(integer) => Err(integer),
+        None => Ok(narrow),
     }
-    let outside = value.iter().find(|value| !inside(value));
+}
+
+/// The images of a value, if all of it is in its range.
+fn checked(node: &FixedNode, images: Result<Images, i64>) -> Result<Images, OracleError> {
+    let ValueSpec { low, high, .. } = node.value;
+    let outside = match images {
+        Ok(images) => {
+            let outside = |x: &Vec<i32>| outside(x, low, high);
+            match images.par_iter().find_map_any(outside) {
+                Some(value) => i64::from(value),
+                None => return Ok(images),
+            }
+        }
+        Err(value) => value,
+    };
     Err(OracleError::Range {
         node: node.name.clone(),
-        value: outside.copied().unwrap_or_default(),
+        value: outside,
         low,
         high,
     })
 }
 
+/// The first integer outside a range.
+fn outside(x: &[i32], low: i32, high: i32) -> Option<i32> {
+    let inside = |x: i32| (x >= low) & (x <= high);
+    // Without an early end, which compilers turn into vector code.
+    match x.iter().fold(true, |all, &x| all & inside(x)) {
+        true => None,
+        false => x.iter().copied().find(|&x| !inside(x)),
+    }
+}
+
 /// `out[o][y][x] = bias[o] + weights[o] . patch`, the patch being what the window at `(y, x)`
-/// holds. `proven`: the input is in its range, and so the result in its own.
-fn linear(layer: &Linear, x: &[i32], proven: bool) -> Vec<i64> {
-    let narrow: Option<Vec<i16>> = x.iter().map(|&x| x.try_into().ok()).collect();
-    match narrow.filter(|_| proven) {
-        // Partial sums may wrap: the whole, with its bias, is in its proven range, of 32 bits.
-        Some(x) => {
+/// holds.
+fn linear(layer: &Linear, input: &ValueSpec, images: &[Vec<i32>]) -> Result<Images, i64> {
+    let is_proven = |x: &Vec<i32>| outside(x, input.low, input.high).is_none();
+    if !images.par_iter().all(is_proven) {
+        let sums = Convolution::<Longs>::new(&layer.geometry, &layer.weights).of(images);
+        let biased = |sums: Vec<i64>| {
+            let plane = sums.len() / layer.bias.len();
+            let each = sums.iter().enumerate();
+            narrow(each.map(|(at, sum)| sum + i64::from(layer.bias[at / plane])))
+        };
+        return sums.into_par_iter().map(biased).collect();
+    }
+    // Inputs in their range give results in theirs, of 32 bits with the bias: partial sums may wrap.
+    let shorts = images.par_iter().map(|x| shorts(x));
+    let mut sums = match shorts.collect::<Option<Vec<_>>>() {
+        Some(images) => {
             // They have 16 bits, which the graph's validation has checked.
-            let weights: Vec<i16> = layer
-                .weights
-                .par_iter()
-                .map(|&weight| weight as i16)
-                .collect();
-            let sums = convolve::<Shorts>(&layer.geometry, &weights, &x);
-            with_bias(layer, &sums, |sum, bias| sum.wrapping_add(bias).into())
+            let weights = layer.weights.par_iter().map(|&weight| weight as i16);
+            convolved::<Shorts, _>(layer, &weights.collect::<Vec<_>>(), &images)
         }
-        None if proven => {
-            let sums = convolve::<Words>(&layer.geometry, &layer.weights, x);
-            with_bias(layer, &sums, |sum, bias| sum.wrapping_add(bias).into())
-        }
-        None => {
-            let sums = convolve::<Longs>(&layer.geometry, &layer.weights, x);
-            with_bias(layer, &sums, |sum, bias| sum + i64::from(bias))
-        }
+        None => convolved::<Words, _>(layer, &layer.weights, images),
+    };
+    sums.par_iter_mut().for_each(|sums| {
+        by_channel(sums, &layer.bias, |sum, &bias| sum.wrapping_add(bias));
+    });
+    Ok(sums)
+}
+
+fn convolved<N: Numbers<Sum = i32>, X: AsRef<[N::Number]> + Sync>(
+    layer: &Linear,
+    weights: &[N::Number],
+    images: &[X],
+) -> Images {
+    Convolution::<N>::new(&layer.geometry, weights).of(images)
+}
+
+/// Integers in 16 bits, if all have no more.
+fn shorts(x: &[i32]) -> Option<Vec<i16>> {
+    let fits = outside(x, i16::MIN.into(), i16::MAX.into()).is_none();
+    fits.then(|| x.iter().map(|&x| x as i16).collect())
+}
+
+/// A function of each integer, and of what goes with its channel.
+fn by_channel<C>(x: &mut [i32], channels: &[C], value: impl Fn(i32, &C) -> i32) {
+    let plane = x.len() / channels.len();
+    for (plane, channel) in x.chunks_mut(plane).zip(channels) {
+        each(plane, |x| value(x, channel));
     }
 }
 
-/// Sums and the bias of their channel.
-fn with_bias<S: Copy>(layer: &Linear, sums: &[S], add: impl Fn(S, i32) -> i64) -> Vec<i64> {
-    by_channel(sums, &layer.bias, |sum, &bias| add(sum, bias))
+fn each(x: &mut [i32], value: impl Fn(i32) -> i32) {
+    x.iter_mut().for_each(|x| *x = value(*x));
 }
 
-/// A function of each value, and of what goes with its channel.
-fn by_channel<T: Copy, C>(x: &[T], channels: &[C], value: impl Fn(T, &C) -> i64) -> Vec<i64> {
-    let mut out = Vec::with_capacity(x.len());
-    for (plane, channel) in x.chunks(x.len() / channels.len()).zip(channels) {
-        out.extend(plane.iter().map(|&x| value(x, channel)));
-    }
-    out
-}
-
-fn activation(op: &ActivationOp, shape: &[usize], x: &[i32]) -> Vec<i64> {
+/// An activation of one value each, in place.
+fn activate(op: &ActivationOp, x: &mut [i32]) {
     match *op {
         ActivationOp::Relu => each(x, scalar::relu),
         ActivationOp::Clip { low, high } => each(x, |x| scalar::clip(x, low, high)),
         ActivationOp::LeakyRelu { slope, shift } => {
-            each(x, |x| scalar::leaky_relu(x, slope, shift))
+            each(x, |x| scalar::leaky_relu(x, slope, shift));
         }
         ActivationOp::Square => each(x, scalar::square),
         ActivationOp::Requantise { shift, low, high } => {
-            each(x, |x| scalar::requantise(x, shift, low, high))
+            each(x, |x| scalar::requantise(x, shift, low, high));
         }
         ActivationOp::RequantiseChannels {
             ref shifts,
             low,
             high,
         } => by_channel(x, shifts, |x, &shift| {
-            scalar::requantise(x, shift, low, high).into()
+            scalar::requantise(x, shift, low, high)
         }),
         ActivationOp::Table(ref table) => each(x, |x| table.at(x)),
-        ActivationOp::MaxPool { ref window } => pool(window, shape, x, |_, values| {
-            values.max().unwrap_or(i64::MIN)
-        }),
+        ActivationOp::MaxPool { .. } => unreachable!("it takes several values"),
     }
 }
 
-fn each(x: &[i32], value: impl Fn(i32) -> i32) -> Vec<i64> {
-    x.iter().map(|&x| value(x).into()).collect()
-}
-
-/// `reduce(position, values in the window)` for each channel and position.
-fn pool(
+/// `reduce` over the values in the window at each channel and position, from `start` on.
+fn pool<T: Copy>(
     window: &Window,
     shape: &[usize],
     x: &[i32],
-    reduce: impl Fn(usize, &mut dyn Iterator<Item = i64>) -> i64,
-) -> Vec<i64> {
-    let size = [shape[1], shape[2]];
-    let Ok([height, width]) = window.output(size) else {
+    start: T,
+    reduce: impl Fn(T, i32) -> T,
+) -> Vec<T> {
+    let [height, width] = [shape[1], shape[2]];
+    let Ok(output) = window.output([height, width]) else {
         unreachable!("the graph was validated")
     };
-    let mut out = Vec::with_capacity(shape[0] * height * width);
-    for plane in x.chunks_exact(size[0] * size[1]) {
-        for position in 0..height * width {
-            let at = [position / width, position % width];
-            let inside = window.positions(size, at);
-            out.push(reduce(
-                position,
-                &mut inside.map(|index| plane[index].into()),
-            ));
-        }
+    let mut out = vec![start; shape[0] * output[0] * output[1]];
+    let planes = x.chunks_exact(height * width);
+    for (plane, out) in planes.zip(out.chunks_exact_mut(output[0] * output[1])) {
+        window.visit([height, width], output, |to, from| {
+            out[to] = reduce(out[to], plane[from]);
+        });
     }
     out
 }

@@ -11,16 +11,72 @@ use pronghorn_ring::{SimdLevel, vectorised};
 pub const LANES: usize = 16;
 
 /// Rows, likewise: their sums stay in the 16 registers of AVX2.
-const ROWS: usize = 6;
+pub const ROWS: usize = 6;
 
-/// Rows of weights, of which a block meets the columns.
+/// Some rows of weights in lanes, packed: tile after tile of [`ROWS`] rows, then of two, then of one.
+/// A tile has the first lanes of its rows side by side, then the second ones, and so on: products
+/// read one stream.
+pub struct Packed<W> {
+    lanes: Vec<W>,
+    rows: usize,
+    /// Lanes of a row.
+    length: usize,
+}
+
+impl<W: Copy + Default> Packed<W> {
+    /// Of so many rows, whose lanes `row` iterates over: `length` of them.
+    pub fn new<I: Iterator<Item = W>>(
+        rows: usize,
+        length: usize,
+        row: impl Fn(usize) -> I,
+    ) -> Self {
+        let mut lanes = vec![W::default(); rows * length];
+        for (first, count) in tiles_of(rows) {
+            let tile = &mut lanes[first * length..][..count * length];
+            for at in 0..count {
+                let places = tile[at..].iter_mut().step_by(count);
+                places.zip(row(first + at)).for_each(|(place, lane)| *place = lane);
+            }
+        }
+        Self {
+            lanes,
+            rows,
+            length,
+        }
+    }
+
+    /// Rows from `first` on, a multiple of [`ROWS`], at most `most` of them; of each `depth` lanes
+    /// from `from` on.
+    pub fn block(&self, (first, most): (usize, usize), (from, depth): (usize, usize)) -> Rows<'_, W> {
+        let count = most.min(self.rows - first);
+        Rows {
+            lanes: &self.lanes[first * self.length..][..count * self.length],
+            count,
+            length: self.length,
+            from,
+            depth,
+        }
+    }
+}
+
+/// A block of each of some rows of weights.
 pub struct Rows<'a, W> {
-    /// Row after row.
-    pub weights: &'a [W],
-    /// Weights of a row.
-    pub length: usize,
-    /// The first weight of the block in each row; it has as many as there are columns.
-    pub from: usize,
+    /// As [`Packed`] has them.
+    lanes: &'a [W],
+    count: usize,
+    length: usize,
+    from: usize,
+    depth: usize,
+}
+
+/// First rows of the tiles of so many rows, and how many each has.
+fn tiles_of(count: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let rows = [ROWS, 2, 1].into_iter().find(|rows| first + rows <= count)?;
+        first += rows;
+        Some((first - rows, rows))
+    })
 }
 
 /// Where sums are added: `sums[row * stride + lane]`, for the lanes below `lanes`.
@@ -78,10 +134,11 @@ trait Products {
     type Lane;
     type Sum: Copy + Default;
 
-    /// The sums of `R` rows and all lanes.
+    /// The sums of the `R` rows of a tile and all lanes. The tile has as many weights of a row as
+    /// there are columns.
     fn of<const R: usize>(
         &self,
-        rows: [&[Self::Weight]; R],
+        tile: &[[Self::Weight; R]],
         columns: &[[Self::Lane; LANES]],
     ) -> [[Self::Sum; LANES]; R];
 
@@ -102,14 +159,12 @@ macro_rules! plain {
             #[inline(always)]
             fn of<const R: usize>(
                 &self,
-                rows: [&[$weight]; R],
+                tile: &[[$weight; R]],
                 columns: &[[$weight; LANES]],
             ) -> [[$sum; LANES]; R] {
-                let rows = rows.map(|row| &row[..columns.len()]);
                 let mut sums = [[<$sum>::default(); LANES]; R];
-                for (k, column) in columns.iter().enumerate() {
-                    for (sums, row) in sums.iter_mut().zip(&rows) {
-                        let weight = row[k];
+                for (weights, column) in tile.iter().zip(columns) {
+                    for (sums, &weight) in sums.iter_mut().zip(weights) {
                         for (sum, &x) in sums.iter_mut().zip(column) {
                             *sum = $plus(*sum, $product(weight, x));
                         }
@@ -159,32 +214,28 @@ fn tiles<P: Products>(
     columns: &[[P::Lane; LANES]],
     mut sums: Sums<'_, P::Sum>,
 ) {
-    let count = rows.weights.len() / rows.length;
-    let mut row = 0;
-    while row + ROWS <= count {
-        tile::<P, ROWS>(products, &rows, row, columns, &mut sums);
-        row += ROWS;
-    }
-    while row + 2 <= count {
-        tile::<P, 2>(products, &rows, row, columns, &mut sums);
-        row += 2;
-    }
-    if row < count {
-        tile::<P, 1>(products, &rows, row, columns, &mut sums);
+    for (first, count) in tiles_of(rows.count) {
+        let lanes = &rows.lanes[first * rows.length..][..count * rows.length];
+        let weights = &lanes[count * rows.from..][..count * rows.depth];
+        match count {
+            ROWS => tile::<P, ROWS>(products, weights, first, columns, &mut sums),
+            2 => tile::<P, 2>(products, weights, first, columns, &mut sums),
+            _ => tile::<P, 1>(products, weights, first, columns, &mut sums),
+        }
     }
 }
 
-/// `R` rows from `first` on.
+/// The tile of `R` rows from `first` on.
 #[inline(always)]
 fn tile<P: Products, const R: usize>(
     products: &P,
-    rows: &Rows<'_, P::Weight>,
+    weights: &[P::Weight],
     first: usize,
     columns: &[[P::Lane; LANES]],
     out: &mut Sums<'_, P::Sum>,
 ) {
-    let row = |at: usize| &rows.weights[(first + at) * rows.length + rows.from..];
-    let sums = products.of::<R>(std::array::from_fn(row), columns);
+    let (weights, _) = weights.as_chunks::<R>();
+    let sums = products.of::<R>(weights, columns);
     for (at, sums) in sums.iter().enumerate() {
         let out = &mut out.sums[(first + at) * out.stride..][..out.lanes];
         for (out, &sum) in out.iter_mut().zip(sums) {
@@ -226,21 +277,19 @@ mod x86 {
         #[inline(always)]
         fn of<const R: usize>(
             &self,
-            rows: [&[[i16; 2]]; R],
+            tile: &[[[i16; 2]; R]],
             columns: &[[[i16; 2]; LANES]],
         ) -> [[i32; LANES]; R] {
-            let rows = rows.map(|row| &row[..columns.len()]);
             // SAFETY: the CPU has AVX2. Loads and stores stay in arrays of as many numbers.
             unsafe {
                 let mut sums = [[_mm256_setzero_si256(); LANES / WIDTH]; R];
-                for (k, column) in columns.iter().enumerate() {
+                for (weights, column) in tile.iter().zip(columns) {
                     // No closures: these are compiled without AVX2.
                     let mut vectors = [_mm256_setzero_si256(); LANES / WIDTH];
                     for (at, vector) in vectors.iter_mut().enumerate() {
                         *vector = _mm256_loadu_si256(column.as_ptr().add(at * WIDTH).cast());
                     }
-                    for (sums, row) in sums.iter_mut().zip(&rows) {
-                        let [low, high] = row[k];
+                    for (sums, &[low, high]) in sums.iter_mut().zip(weights) {
                         let pair = (i32::from(high) << 16) | i32::from(low as u16);
                         let weight = _mm256_set1_epi32(pair);
                         for (sum, &x) in sums.iter_mut().zip(&vectors) {
@@ -350,16 +399,16 @@ mod tests {
             );
             for level in SimdLevel::available() {
                 let mut found = before.clone();
-                word_columns(level, of(&words), &columns, to(&mut found, shape));
+                word_columns(level, packed(&words).block((0, rows), (1, depth)), &columns, to(&mut found, shape));
                 assert_eq!(found, word_wanted, "{level:?} {rows} {depth} {lanes}");
                 let mut found = longs.clone();
-                long_columns(level, of(&words), &columns, to(&mut found, shape));
+                long_columns(level, packed(&words).block((0, rows), (1, depth)), &columns, to(&mut found, shape));
                 assert_eq!(found, long_wanted, "{level:?} {rows} {depth} {lanes}");
                 let mut found = before.clone();
-                pair_columns(level, of(&pairs), &pair_lanes, to(&mut found, shape));
+                pair_columns(level, packed(&pairs).block((0, rows), (1, depth)), &pair_lanes, to(&mut found, shape));
                 assert_eq!(found, pair_wanted, "{level:?} {rows} {depth} {lanes}");
                 let mut found = float_before.clone();
-                super::float_columns(level, of(&floats), &float_columns, to(&mut found, shape));
+                super::float_columns(level, packed(&floats).block((0, rows), (1, depth)), &float_columns, to(&mut found, shape));
                 let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
                 assert_eq!(
                     bits(&found),
@@ -370,12 +419,9 @@ mod tests {
         }
     }
 
-    fn of<W>(weights: &[W]) -> Rows<'_, W> {
-        Rows {
-            weights,
-            length: LENGTH,
-            from: 1,
-        }
+    fn packed<W: Copy + Default>(weights: &[W]) -> Packed<W> {
+        let rows = weights.len() / LENGTH;
+        Packed::new(rows, LENGTH, |row| weights[row * LENGTH..].iter().copied())
     }
 
     fn to<S>(sums: &mut [S], (stride, lanes): (usize, usize)) -> Sums<'_, S> {

@@ -1,38 +1,58 @@
 //! The operators on one image in floating point.
 
+use super::Run;
 use crate::{
-    convolution::{Floats, convolve},
+    convolution::{Convolution, Floats},
     fixed::Finish,
     geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
     layout, shape,
 };
 
-/// The value `node` makes of the `values` before it.
-pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32> {
+/// The products of a node that is a layer of weights, made ready.
+pub(super) fn convolution<'a>(graph: &'a Graph, node: &Node) -> Option<Convolution<'a, Floats>> {
+    let shape = |i: usize| graph.nodes[node.inputs[i]].shape.as_slice();
+    let (geometry, weight) = match &node.op {
+        Op::Conv {
+            window,
+            groups,
+            weight,
+            ..
+        } => {
+            let (in_channels, input) = image(shape(0));
+            let geometry = ConvGeometry {
+                in_channels,
+                out_channels: node.shape[0],
+                input,
+                window: window.clone(),
+                groups: *groups,
+            };
+            (geometry, weight)
+        }
+        Op::Dense { weight, .. } => {
+            let inputs = shape(0).iter().product();
+            let outputs = graph.data(weight).len() / inputs;
+            (ConvGeometry::dense(inputs, outputs), weight)
+        }
+        _ => return None,
+    };
+    Some(Convolution::new(&geometry, graph.data(weight)))
+}
+
+/// The value that node `index` makes of the `values` before it.
+pub(super) fn apply(run: &Run<'_>, index: usize, values: &[Vec<f32>]) -> Vec<f32> {
+    let (graph, node) = (run.graph, &run.graph.nodes[index]);
     let input = |i: usize| values[node.inputs[i]].as_slice();
     let shape_of = |i: usize| graph.nodes[node.inputs[i]].shape.as_slice();
     let data = |name: &Option<String>| name.as_ref().map(|name| graph.data(name));
     let x = input(0);
     match &node.op {
         Op::Input => unreachable!("the input is not computed"),
-        Op::Conv {
-            window,
-            groups,
-            weight,
-            bias,
-        } => {
-            let (in_channels, size) = image(shape_of(0));
-            let geometry = ConvGeometry {
-                in_channels,
-                out_channels: node.shape[0],
-                input: size,
-                window: window.clone(),
-                groups: *groups,
-            };
-            conv(&geometry, graph.data(weight), data(bias), x)
+        Op::Conv { bias, .. } | Op::Dense { bias, .. } => {
+            let convolution = run.convolutions[index].as_ref();
+            let mut found = convolution.map_or_else(Vec::new, |all| all.of(&[x]));
+            biased(found.pop().unwrap_or_default(), data(bias))
         }
-        Op::Dense { weight, bias } => dense(graph.data(weight), data(bias), x),
         Op::Affine { mul, add } => {
             affine(data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]), x)
         }
@@ -52,18 +72,22 @@ pub(super) fn apply(graph: &Graph, node: &Node, values: &[Vec<f32>]) -> Vec<f32>
             let pairs = left.into_iter().zip(right);
             pairs.map(|(l, r)| x[l] * input(1)[r]).collect()
         }
-        Op::MaxPool { window } => pool(window, shape_of(0), &node.shape, x, |values, _| {
-            values.fold(f32::NEG_INFINITY, f32::max)
-        }),
+        Op::MaxPool { window } => {
+            pool(window, shape_of(0), &node.shape, x, (f32::NEG_INFINITY, f32::max))
+        }
         Op::AveragePool {
             window,
             count_include_pad,
         } => {
-            let all = window.kernel[0] * window.kernel[1];
-            pool(window, shape_of(0), &node.shape, x, |values, inside| {
-                let count = if *count_include_pad { all } else { inside };
-                values.sum::<f32>() / count as f32
-            })
+            let add = |sum: f32, x: f32| sum + x;
+            let mut sums = pool(window, shape_of(0), &node.shape, x, (-0.0, add));
+            let counts = match count_include_pad {
+                true => vec![window.kernel[0] * window.kernel[1]; 1],
+                false => inside(window, shape_of(0), &node.shape),
+            };
+            let counts = counts.iter().cycle();
+            sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum /= count as f32);
+            sums
         }
         Op::GlobalAveragePool => {
             let length = shape::channels(shape_of(0)).1;
@@ -138,46 +162,37 @@ fn each(x: &[f32], value: impl Fn(f32) -> f32) -> Vec<f32> {
     x.iter().map(|&x| value(x)).collect()
 }
 
-/// `W x + b`.
-fn dense(weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
-    conv(
-        &ConvGeometry::dense(x.len(), weights.len() / x.len()),
-        weights,
-        bias,
-        x,
-    )
-}
-
-/// A grouped convolution.
-fn conv(geometry: &ConvGeometry, weights: &[f32], bias: Option<&[f32]>, x: &[f32]) -> Vec<f32> {
-    let mut out = convolve::<Floats>(geometry, weights, x);
+/// Sums and the bias of their channel.
+fn biased(mut sums: Vec<f32>, bias: Option<&[f32]>) -> Vec<f32> {
     if let Some(bias) = bias {
-        let plane = out.len() / bias.len();
-        let planes = out.chunks_exact_mut(plane).zip(bias);
+        let plane = sums.len() / bias.len();
+        let planes = sums.chunks_exact_mut(plane).zip(bias);
         planes.for_each(|(plane, bias)| plane.iter_mut().for_each(|x| *x += bias));
     }
-    out
+    sums
 }
 
-/// A pooling: `reduce` gets the values in a window and how many they are.
+/// A pooling: `reduce` over the values in each window, from a start on.
 fn pool(
     window: &Window,
     shape: &[usize],
     output: &[usize],
     x: &[f32],
-    reduce: impl Fn(&mut dyn Iterator<Item = f32>, usize) -> f32,
+    (start, reduce): (f32, impl Fn(f32, f32) -> f32),
 ) -> Vec<f32> {
-    let (_, size) = image(shape);
-    let (_, [height, width]) = image(output);
-    let mut out = Vec::with_capacity(output.iter().product());
-    for plane in x.chunks_exact(size[0] * size[1]) {
-        for y in 0..height {
-            for x in 0..width {
-                let inside = window.taps(0, y, size[0]).len() * window.taps(1, x, size[1]).len();
-                let mut values = window.positions(size, [y, x]).map(|index| plane[index]);
-                out.push(reduce(&mut values, inside));
-            }
-        }
+    let ((_, size), (_, output)) = (image(shape), image(output));
+    let planes = x.chunks_exact(size[0] * size[1]);
+    let mut out = vec![start; planes.len() * output[0] * output[1]];
+    for (plane, out) in planes.zip(out.chunks_exact_mut(output[0] * output[1])) {
+        window.visit(size, output, |to, from| out[to] = reduce(out[to], plane[from]));
     }
     out
+}
+
+/// How many values are in the window of each position of a plane.
+fn inside(window: &Window, shape: &[usize], output: &[usize]) -> Vec<usize> {
+    let ((_, size), (_, [height, width])) = (image(shape), image(output));
+    let taps = |axis: usize, at: usize| window.taps(axis, at, size[axis]).len();
+    let positions = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
+    positions.map(|(y, x)| taps(0, y) * taps(1, x)).collect()
 }

@@ -12,11 +12,8 @@ use rayon::prelude::*;
 use super::{builder::Scaled, linear::Part};
 use crate::{
     fixed::{FixedGraph, FixedOp, Interval},
-    oracle::Evaluator,
+    oracle::{Evaluator, Images},
 };
-
-/// Images of one value.
-type Images = Vec<Vec<i32>>;
 
 /// Biases of layers, by node.
 type Biases = Vec<(usize, Vec<i32>)>;
@@ -49,20 +46,11 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
         .chunks(graph.input().len())
         .map(<[i32]>::to_vec)
         .collect();
-    let images = values[0].len();
     let mut biases = Vec::new();
     // Sums of the high digits, where a layer is cut in two.
     let mut high: Vec<f64> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate().skip(1) {
-        let of_image = |image: usize| {
-            let inputs: Vec<&[i32]> = node
-                .inputs
-                .iter()
-                .map(|&input| values[input][image].as_slice())
-                .collect();
-            evaluator.node(index, &inputs)
-        };
-        let mut found: Vec<Vec<i64>> = (0..images).into_par_iter().map(of_image).collect();
+        let mut found = evaluator.node(index, &mut values).ok()?;
         if let FixedOp::Linear(linear) = &node.op {
             let layer = layers.next()?;
             let channels = linear.bias.len();
@@ -87,31 +75,39 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
             };
             let bias = bias.map(corrected);
             biases.push((index, bias.collect::<Option<_>>()?));
-            found.par_iter_mut().for_each(|image| {
-                let plane = image.len() / channels;
-                let planes = image.chunks_mut(plane).zip(&shifts);
-                planes.for_each(|(plane, shift)| plane.iter_mut().for_each(|x| *x += shift));
-            });
+            let moved = found.par_iter_mut().map(|image| moved(image, &shifts));
+            moved.collect::<Option<()>>()?;
         }
-        let narrow = |image: Vec<i64>| {
-            let words = image.into_iter().map(|x| i32::try_from(x).ok());
-            words.collect::<Option<Vec<i32>>>()
-        };
-        values[index] = found.into_par_iter().map(narrow).collect::<Option<_>>()?;
-        for read in evaluator.read_last(index) {
-            values[read] = Vec::new();
-        }
+        values[index] = found;
     }
     Some(biases)
 }
 
+/// Adds a shift to each channel; `None` where one leaves 32 bits.
+fn moved(image: &mut [i32], shifts: &[i64]) -> Option<()> {
+    let plane = image.len() / shifts.len();
+    for (plane, &shift) in image.chunks_mut(plane).zip(shifts) {
+        let shift = i32::try_from(shift).ok()?;
+        let mut overflows = false;
+        for x in plane {
+            let (sum, wraps) = x.overflowing_add(shift);
+            (*x, overflows) = (sum, overflows | wraps);
+        }
+        if overflows {
+            return None;
+        }
+    }
+    Some(())
+}
+
 /// Means over images and places.
-fn channel_means(found: &[Vec<i64>], channels: usize) -> Vec<f64> {
+fn channel_means(found: &[Vec<i32>], channels: usize) -> Vec<f64> {
     let count: usize = found.iter().map(|image| image.len() / channels).sum();
     let channel = |channel: usize| {
         let sums = found.iter().map(|image| {
             let plane = image.len() / channels;
-            image[channel * plane..][..plane].iter().sum::<i64>()
+            let values = image[channel * plane..][..plane].iter();
+            values.map(|&value| i64::from(value)).sum::<i64>()
         });
         sums.sum::<i64>() as f64 / count as f64
     };
