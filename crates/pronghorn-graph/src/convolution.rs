@@ -268,7 +268,10 @@ impl<'a, N: Numbers> Convolution<'a, N> {
         let most = (GATHERED / deep.min(DEPTH)).next_multiple_of(LANES);
         let mut out = vec![N::Sum::default(); self.geometry.out_channels * positions];
         let mut columns = Columns::<N>::new(&self.geometry, self.output);
-        let groups = self.packed.iter().zip(out.chunks_exact_mut(rows * positions));
+        let groups = self
+            .packed
+            .iter()
+            .zip(out.chunks_exact_mut(rows * positions));
         for (group, (weights, out)) in groups.enumerate() {
             for start in (0..positions).step_by(most) {
                 let count = most.min(positions - start);

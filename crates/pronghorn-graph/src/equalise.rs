@@ -12,6 +12,8 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use crate::{
     graph::{Graph, Node, Op, Tensor},
     shape::channels,
@@ -248,12 +250,17 @@ fn repeat(graph: &mut Graph, name: &Option<String>, channels: usize) {
     }
 }
 
+/// `2^exponent`, of at least -126 and at most 127: layers may have a factor for each weight.
+fn power(exponent: i32) -> f32 {
+    f32::from_bits(((127 + exponent) as u32) << 23)
+}
+
 /// Multiplies a tensor: `exponent` gets a place and the number of all.
 fn scale_tensor(graph: &mut Graph, name: Option<String>, exponent: impl Fn(usize, usize) -> i32) {
     if let Some(tensor) = name.and_then(|name| graph.tensors.get_mut(&name)) {
         let length = tensor.data.len();
         let places = tensor.data.iter_mut().enumerate();
-        places.for_each(|(at, x)| *x *= f32::exp2(exponent(at, length) as f32));
+        places.for_each(|(at, x)| *x *= power(exponent(at, length)));
     }
 }
 
@@ -262,20 +269,21 @@ fn scale_weights<'a>(
     graph: &mut Graph,
     name: &str,
     rows: &[i32],
-    columns_of: impl Fn(usize) -> &'a [i32],
+    columns_of: impl Fn(usize) -> &'a [i32] + Sync,
 ) {
     let Some(tensor) = graph.tensors.get_mut(name) else {
         return;
     };
     let row_len = (tensor.data.len() / rows.len()).max(1);
-    for ((at, row), &exponent) in tensor.data.chunks_mut(row_len).enumerate().zip(rows) {
+    let weights = tensor.data.par_chunks_mut(row_len).enumerate();
+    weights.zip(rows).for_each(|((at, row), &exponent)| {
         let columns = columns_of(at);
         let each = (row_len / columns.len()).max(1);
         for (weights, &column) in row.chunks_mut(each).zip(columns) {
-            let factor = f32::exp2((exponent - column) as f32);
+            let factor = power(exponent - column);
             weights.iter_mut().for_each(|weight| *weight *= factor);
         }
-    }
+    });
 }
 
 #[cfg(test)]

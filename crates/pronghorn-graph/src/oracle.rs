@@ -281,9 +281,7 @@ impl<'a> Evaluator<'a> {
         let shape = &self.graph.nodes[input].value.shape;
         let found = match &node.op {
             FixedOp::Input => unreachable!("the input is not computed"),
-            FixedOp::Linear(layer) => {
-                linear(layer, &self.graph.nodes[input].value, &values[input])
-            }
+            FixedOp::Linear(layer) => linear(layer, &self.graph.nodes[input].value, &values[input]),
             FixedOp::Activation(ActivationOp::MaxPool { window }) => {
                 let pool = |x: &Vec<i32>| pool(window, shape, x, i32::MIN, i32::max);
                 Ok(values[input].par_iter().map(pool).collect())
@@ -297,8 +295,9 @@ impl<'a> Evaluator<'a> {
             _ => {
                 let read = |image: usize| {
                     let inputs = node.inputs.iter();
-                    let inputs: Vec<&[i32]> =
-                        inputs.map(|&input| values[input][image].as_slice()).collect();
+                    let inputs: Vec<&[i32]> = inputs
+                        .map(|&input| values[input][image].as_slice())
+                        .collect();
                     self.of_image(index, &inputs)
                 };
                 (0..values[input].len()).into_par_iter().map(read).collect()
@@ -390,17 +389,17 @@ impl<'a> Evaluator<'a> {
 }
 
 /// Integers that should have 32 bits, without an early end, which compilers turn into vector code.
-fn narrow(integers: impl Iterator<Item = i64> + Clone) -> Narrow {
+fn narrow(mut integers: impl Iterator<Item = i64> + Clone) -> Narrow {
     let is_wide = |integer: i64| i64::from(integer as i32) != integer;
     let mut wide = false;
     let narrow = integers.clone().map(|integer| {
         wide |= is_wide(integer);
         integer as i32
     });
-    let narrow: Vec<i32> = narrow.collect();
-    match integers.filter(|&integer| wide && is_wide(integer)).next() {
-        Some(integer) => Err(integer),
-        None => Ok(narrow),
+    let narrow = narrow.collect();
+    match wide.then(|| integers.find(|&integer| is_wide(integer))) {
+        Some(Some(integer)) => Err(integer),
+        _ => Ok(narrow),
     }
 }
 

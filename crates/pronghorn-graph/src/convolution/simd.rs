@@ -35,7 +35,9 @@ impl<W: Copy + Default> Packed<W> {
             let tile = &mut lanes[first * length..][..count * length];
             for at in 0..count {
                 let places = tile[at..].iter_mut().step_by(count);
-                places.zip(row(first + at)).for_each(|(place, lane)| *place = lane);
+                places
+                    .zip(row(first + at))
+                    .for_each(|(place, lane)| *place = lane);
             }
         }
         Self {
@@ -47,7 +49,11 @@ impl<W: Copy + Default> Packed<W> {
 
     /// Rows from `first` on, a multiple of [`ROWS`], at most `most` of them; of each `depth` lanes
     /// from `from` on.
-    pub fn block(&self, (first, most): (usize, usize), (from, depth): (usize, usize)) -> Rows<'_, W> {
+    pub fn block(
+        &self,
+        (first, most): (usize, usize),
+        (from, depth): (usize, usize),
+    ) -> Rows<'_, W> {
         let count = most.min(self.rows - first);
         Rows {
             lanes: &self.lanes[first * self.length..][..count * self.length],
@@ -73,7 +79,9 @@ pub struct Rows<'a, W> {
 fn tiles_of(count: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut first = 0;
     std::iter::from_fn(move || {
-        let rows = [ROWS, 2, 1].into_iter().find(|rows| first + rows <= count)?;
+        let rows = [ROWS, 2, 1]
+            .into_iter()
+            .find(|rows| first + rows <= count)?;
         first += rows;
         Some((first - rows, rows))
     })
@@ -399,16 +407,36 @@ mod tests {
             );
             for level in SimdLevel::available() {
                 let mut found = before.clone();
-                word_columns(level, packed(&words).block((0, rows), (1, depth)), &columns, to(&mut found, shape));
+                word_columns(
+                    level,
+                    packed(&words).block((0, rows), (1, depth)),
+                    &columns,
+                    to(&mut found, shape),
+                );
                 assert_eq!(found, word_wanted, "{level:?} {rows} {depth} {lanes}");
                 let mut found = longs.clone();
-                long_columns(level, packed(&words).block((0, rows), (1, depth)), &columns, to(&mut found, shape));
+                long_columns(
+                    level,
+                    packed(&words).block((0, rows), (1, depth)),
+                    &columns,
+                    to(&mut found, shape),
+                );
                 assert_eq!(found, long_wanted, "{level:?} {rows} {depth} {lanes}");
                 let mut found = before.clone();
-                pair_columns(level, packed(&pairs).block((0, rows), (1, depth)), &pair_lanes, to(&mut found, shape));
+                pair_columns(
+                    level,
+                    packed(&pairs).block((0, rows), (1, depth)),
+                    &pair_lanes,
+                    to(&mut found, shape),
+                );
                 assert_eq!(found, pair_wanted, "{level:?} {rows} {depth} {lanes}");
                 let mut found = float_before.clone();
-                super::float_columns(level, packed(&floats).block((0, rows), (1, depth)), &float_columns, to(&mut found, shape));
+                super::float_columns(
+                    level,
+                    packed(&floats).block((0, rows), (1, depth)),
+                    &float_columns,
+                    to(&mut found, shape),
+                );
                 let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
                 assert_eq!(
                     bits(&found),

@@ -72,9 +72,13 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &[Vec<f32>]) -> Vec<f32
             let pairs = left.into_iter().zip(right);
             pairs.map(|(l, r)| x[l] * input(1)[r]).collect()
         }
-        Op::MaxPool { window } => {
-            pool(window, shape_of(0), &node.shape, x, (f32::NEG_INFINITY, f32::max))
-        }
+        Op::MaxPool { window } => pool(
+            window,
+            shape_of(0),
+            &node.shape,
+            x,
+            (f32::NEG_INFINITY, f32::max),
+        ),
         Op::AveragePool {
             window,
             count_include_pad,
@@ -86,7 +90,9 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &[Vec<f32>]) -> Vec<f32
                 false => inside(window, shape_of(0), &node.shape),
             };
             let counts = counts.iter().cycle();
-            sums.iter_mut().zip(counts).for_each(|(sum, &count)| *sum /= count as f32);
+            sums.iter_mut()
+                .zip(counts)
+                .for_each(|(sum, &count)| *sum /= count as f32);
             sums
         }
         Op::GlobalAveragePool => {
@@ -184,7 +190,9 @@ fn pool(
     let planes = x.chunks_exact(size[0] * size[1]);
     let mut out = vec![start; planes.len() * output[0] * output[1]];
     for (plane, out) in planes.zip(out.chunks_exact_mut(output[0] * output[1])) {
-        window.visit(size, output, |to, from| out[to] = reduce(out[to], plane[from]));
+        window.visit(size, output, |to, from| {
+            out[to] = reduce(out[to], plane[from])
+        });
     }
     out
 }

@@ -7,6 +7,8 @@
 //! Source: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction",
 //! ICCV 2019, section 4.2, here with the actual means of both networks.
 
+use std::mem;
+
 use rayon::prelude::*;
 
 use super::{builder::Scaled, linear::Part};
@@ -25,15 +27,29 @@ pub(super) fn correct(scaled: &mut Scaled, means: &[Vec<f64>], inputs: &[i32]) {
     let Some(biases) = corrected(scaled, means, inputs) else {
         return;
     };
-    let mut graph = scaled.graph.clone();
-    for (index, bias) in biases {
-        if let FixedOp::Linear(linear) = &mut graph.nodes[index].op {
-            linear.bias = bias;
+    let graph = &mut scaled.graph;
+    let ranges: Vec<_> = graph
+        .nodes
+        .iter()
+        .map(|node| (node.value.low, node.value.high))
+        .collect();
+    let replaced = with_biases(graph, biases);
+    if derive_ranges(graph).is_none() {
+        with_biases(graph, replaced);
+        for (node, range) in graph.nodes.iter_mut().zip(ranges) {
+            (node.value.low, node.value.high) = range;
         }
     }
-    if derive_ranges(&mut graph).is_some() {
-        scaled.graph = graph;
+}
+
+/// Gives layers other biases; returns theirs.
+fn with_biases(graph: &mut FixedGraph, mut biases: Biases) -> Biases {
+    for (index, bias) in &mut biases {
+        if let FixedOp::Linear(linear) = &mut graph.nodes[*index].op {
+            mem::swap(&mut linear.bias, bias);
+        }
     }
+    biases
 }
 
 /// All biases, corrected; `None` where one leaves 32 bits.

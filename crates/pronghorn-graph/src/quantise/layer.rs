@@ -56,18 +56,53 @@ pub struct LayerProfile<'a> {
     /// Those with which each row's weights have so many bits, by bits, made where asked for.
     by_weights: [OnceLock<Vec<i32>>; 17],
     /// Statistics of the integer rows.
-    rows: Rows,
+    rows: Arc<LayerRows>,
 }
 
-/// Statistics of the rows of integer weights that a graph's layers would have, each computed once.
-/// Clones share them.
+/// Statistics of the rows of integer weights that a graph's layers would have, by node, each
+/// computed once. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Rows(Arc<Mutex<BTreeMap<RowsOf, Arc<[Row]>>>>);
+pub struct Rows(Arc<Mutex<BTreeMap<usize, Arc<LayerRows>>>>);
+
+/// Those of a layer.
+#[derive(Debug)]
+struct LayerRows {
+    /// All rows.
+    layers: Mutex<BTreeMap<RowsOf, Arc<[Row]>>>,
+    /// Each row at the scales so far. Where biases bind, few rows differ from layer to layer.
+    rows: Vec<Mutex<Vec<(Digit, Row)>>>,
+}
+
+impl Rows {
+    /// Of a node with so many rows.
+    fn of(&self, node: usize, rows: usize) -> Arc<LayerRows> {
+        let mut layers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = || (0..rows).map(|_| Mutex::default()).collect();
+        let new = || LayerRows {
+            layers: Mutex::default(),
+            rows: rows(),
+        };
+        layers.entry(node).or_insert_with(|| new().into()).clone()
+    }
+}
+
+impl LayerRows {
+    /// The statistics of row `at`, of these `weights`.
+    fn row(&self, at: usize, weights: &[f32], fraction: i32, digit: Digit) -> Row {
+        let mut known = self.rows[at].lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |known: &&(Digit, Row)| known.0 == digit && known.1.fraction == fraction;
+        if let Some(&(_, row)) = known.iter().find(is_same) {
+            return row;
+        }
+        let row = Row::new(weights, fraction, digit);
+        known.push((digit, row));
+        row
+    }
+}
 
 /// What rows depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RowsOf {
-    node: usize,
     weight_bits: u32,
     /// The input's, where they bound the scale of a bias.
     input_fraction: Option<i32>,
@@ -170,6 +205,7 @@ impl<'a> LayerProfile<'a> {
         let mean_square = |value: usize| profile.values[value].mean_square;
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
         let rows = weights.chunks(geometry.row_len());
+        let rows_len = rows.len();
         let most = |bias: &f32| scale::fraction(largest(&[*bias]), MAX_BIAS);
         Some(Self {
             name: &node.name,
@@ -186,7 +222,7 @@ impl<'a> LayerProfile<'a> {
             mean_square: mean_square(node.inputs[0]),
             output_mean_square: mean_square(index),
             range,
-            rows: profile.rows.clone(),
+            rows: profile.rows.of(index, rows_len),
         })
     }
 
@@ -293,7 +329,6 @@ impl<'a> LayerProfile<'a> {
         };
         let binds = each().any(|(by_weights, by_bias)| by_bias < by_weights);
         let key = RowsOf {
-            node: self.node,
             weight_bits,
             input_fraction: binds.then_some(input_fraction),
             digit,
@@ -301,7 +336,8 @@ impl<'a> LayerProfile<'a> {
                 .by_row
                 .then(|| [self.range.low, self.range.high].map(f64::to_bits)),
         };
-        let mut all = self.rows.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let layers = &self.rows.layers;
+        let mut all = layers.lock().unwrap_or_else(PoisonError::into_inner);
         let compute = || {
             let fractions = each().map(|(by_weights, by_bias)| by_weights.min(by_bias));
             self.with_fractions(&fractions.collect::<Vec<_>>(), digit)
@@ -315,22 +351,23 @@ impl<'a> LayerProfile<'a> {
         let coarsest = fractions.iter().min().copied().unwrap_or(0);
         let most = coarsest + if self.by_row { MOST_FINER } else { 0 };
         let weights = || self.weights.par_chunks(self.geometry.row_len());
-        let rows = weights().zip(fractions);
-        let mut rows: Vec<Row> = rows
-            .map(|(row, &fraction)| Row::new(row, fraction.min(most), digit))
-            .collect();
+        let rows = weights().zip(fractions).enumerate();
+        let row = |(at, (weights, &fraction)): (usize, (&[f32], &i32))| {
+            self.rows.row(at, weights, fraction.min(most), digit)
+        };
+        let mut rows: Vec<Row> = rows.map(row).collect();
         if self.by_row {
             let biases = rows.iter().zip(&*self.bias);
             let reaches: Vec<f64> = biases.map(|(row, &bias)| self.reach(row, bias)).collect();
             let mut ordered = reaches.clone();
             ordered.sort_by(f64::total_cmp);
             let median = ordered[ordered.len() / 2];
-            let wide = rows.par_iter_mut().zip(weights()).zip(&reaches);
-            wide.for_each(|((row, weights), reach)| {
+            let wide = rows.par_iter_mut().zip(weights()).zip(&reaches).enumerate();
+            wide.for_each(|(at, ((row, weights), reach))| {
                 let over = (reach / median).log2().ceil();
                 let fewer = (over as i32).min(row.fraction - coarsest);
                 if median > 0.0 && over > 0.0 && fewer > 0 {
-                    *row = Row::new(weights, row.fraction - fewer, digit);
+                    *row = self.rows.row(at, weights, row.fraction - fewer, digit);
                 }
             });
         }
