@@ -41,7 +41,7 @@ demo: setup
 
 test: setup
 	cargo test --workspace --exclude pronghorn-python --exclude pronghorn-bench-python --quiet
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n 2 --dist loadfile
 
 lint: setup
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || rustup component add rustfmt clippy

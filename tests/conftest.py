@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+import helpers
 import pronghorn
 from pronghorn._data import Preprocessing, load_images
 
@@ -21,6 +22,12 @@ settings.load_profile("pronghorn")
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mnist"
 SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def random_numbers() -> None:
+    """The same random numbers for a file of tests, whichever ran before it."""
+    helpers.RANDOM = np.random.default_rng(7)
 
 
 @pytest.fixture(scope="session")

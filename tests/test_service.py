@@ -512,7 +512,11 @@ def test_a_server_that_drains_ends_batches(folder: Path) -> None:
         server.wait_for('"event": "metrics"')
         entries = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
         address = next(entry["address"] for entry in entries if entry["event"] == "metrics")
-        assert fetch(address, "/readyz")[0] == 200
+        # The first line of the log is a moment before the server takes clients.
+        deadline = time.monotonic() + 10
+        while fetch(address, "/readyz")[0] != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         line, outcomes = Line(server.address, 1000), list[np.ndarray]()
 
         def predict() -> None:
