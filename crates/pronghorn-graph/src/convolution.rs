@@ -219,6 +219,9 @@ impl<'a, N: Numbers> Convolution<'a, N> {
 
     /// The results of images.
     pub fn of<X: AsRef<[N::Number]> + Sync>(&self, images: &[X]) -> Vec<Vec<N::Sum>> {
+        if images.is_empty() {
+            return Vec::new();
+        }
         if self.packed.is_empty() {
             return self.by_windows(images);
         }
@@ -396,13 +399,17 @@ mod tests {
     use super::*;
     use crate::geometry::Window;
 
-    fn convolve<N: Numbers>(
+    fn convolve<N: Numbers<Sum: PartialEq>>(
         geometry: &ConvGeometry,
         weights: &[N::Number],
         x: &[N::Number],
     ) -> Vec<N::Sum> {
-        let mut found = Convolution::<N>::new(geometry, weights).of(&[x, x]);
-        found.swap_remove(1)
+        // Beside another image: each has its own result.
+        let none = vec![N::Number::default(); x.len()];
+        let mut found = Convolution::<N>::new(geometry, weights).of(&[x, &none]);
+        let second = Convolution::<N>::new(geometry, weights).of(&[&none, x]);
+        assert!(found[0] == second[1] && found[1] == second[0]);
+        found.swap_remove(0)
     }
 
     /// All sums of a convolution by its definition: one output after the other.
@@ -463,6 +470,9 @@ mod tests {
                 [21, 17],
                 window([3, 3], [1, 1], [1, 1], [1, 1, 1, 1]),
             ),
+            // More rows than meet columns at a time.
+            (3, 131, 1, [5, 5], Window::plain([2, 2])),
+            (2, 150, 1, [2, 2], Window::plain([1, 1])),
             // Fewer positions than lanes.
             (4, 7, 1, [3, 4], Window::plain([1, 1])),
             // A kernel larger than the image.

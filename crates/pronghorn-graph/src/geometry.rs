@@ -220,8 +220,20 @@ impl Window {
     /// padding left out. Those of one output come in row-major order of the kernel. For sizes of
     /// [`Window::output`].
     pub fn visit(&self, input: [usize; 2], output: [usize; 2], mut each: impl FnMut(usize, usize)) {
-        for row in 0..self.kernel[0] {
-            for column in 0..self.kernel[1] {
+        // A kernel may be far larger than the input: taps that meet padding alone are left out first.
+        let met = |axis: usize| {
+            let taps = (0..output[axis]).map(move |at| self.taps(axis, at, input[axis]));
+            let ends = |(first, end): (usize, usize), taps: Range<usize>| {
+                (first.min(taps.start), end.max(taps.end))
+            };
+            let (first, end) = taps
+                .filter(|taps| !taps.is_empty())
+                .fold((usize::MAX, 0), ends);
+            first..end
+        };
+        let columns = met(1);
+        for row in met(0) {
+            for column in columns.clone() {
                 let places = [(0, row), (1, column)]
                     .map(|(axis, tap)| self.places(axis, tap, input[axis], output[axis]));
                 let [rows, columns] = places;
@@ -438,6 +450,20 @@ mod tests {
         );
     }
 
+    /// Taps beyond the input, 2^40 of them, take no time.
+    #[test]
+    fn a_huge_kernel_visits_what_is_inside() {
+        let side = 1 << 20;
+        let window = Window {
+            padding: [side - 1, side - 1, 0, 0],
+            ..Window::plain([side, side])
+        };
+        assert_eq!(window.pool_output([1, 1]), Ok([1, 1]));
+        let mut found = Vec::new();
+        window.visit([1, 1], [1, 1], |to, from| found.push((to, from)));
+        assert_eq!(found, [(0, 0)]);
+    }
+
     #[test]
     fn groups_divide_channels() {
         let geometry = ConvGeometry {
@@ -507,6 +533,28 @@ mod tests {
                     read_at(&band, at, read.len(), read.start),
                     read_at(&window, whole, size, 0)
                 );
+            }
+        }
+
+        /// Each output is visited with what is in its window, in the order of the kernel.
+        #[test]
+        fn visits_are_positions(
+            kernel in 1..5usize, stride in 1..4usize, dilation in 1..4usize,
+            before in 0..9usize, after in 0..9usize, size in 1..9usize,
+        ) {
+            let window = Window {
+                kernel: [kernel, 2],
+                stride: [stride, 1],
+                dilation: [dilation, 1],
+                padding: [before, 1, after, 0],
+            };
+            let input = [size, 3];
+            let Ok(output) = window.output(input) else { return Ok(()) };
+            let mut found = vec![Vec::new(); output[0] * output[1]];
+            window.visit(input, output, |to, from| found[to].push(from));
+            for (at, found) in found.iter().enumerate() {
+                let wanted = window.positions(input, [at / output[1], at % output[1]]);
+                prop_assert_eq!(found, &wanted.collect::<Vec<_>>());
             }
         }
 

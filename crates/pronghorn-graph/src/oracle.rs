@@ -162,17 +162,14 @@ pub fn evaluate(graph: &FixedGraph, inputs: &[i32], batch: usize) -> Result<Vec<
         });
     }
     let evaluator = Evaluator::new(graph);
-    let together = evaluator.together();
-    let length = together * spec.len();
     let of_images = |images: &[i32]| evaluator.images(images);
-    let results: Vec<Vec<i32>> = match together {
-        // Small values: threads take images each.
-        MOST_TOGETHER => inputs
-            .par_chunks(length)
+    let results: Vec<Vec<i32>> = match evaluator.is_small() {
+        true => inputs
+            .par_chunks(SMALL_TOGETHER * spec.len())
             .map(of_images)
             .collect::<Result<_, _>>()?,
-        _ => inputs
-            .chunks(length)
+        false => inputs
+            .chunks(evaluator.together() * spec.len())
             .map(of_images)
             .collect::<Result<_, _>>()?,
     };
@@ -202,8 +199,10 @@ pub fn finish(finish: &[Finish], spec: &ValueSpec, integers: &[i32], batch: usiz
 /// Elements of the largest value of images that go through a node together, about.
 const ELEMENTS_TOGETHER: usize = 1 << 23;
 
-/// Such images, at most.
-const MOST_TOGETHER: usize = 64;
+/// Values of at most so many elements are small: threads take images of such a network each, so
+/// many together.
+const SMALL: usize = 1 << 12;
+const SMALL_TOGETHER: usize = 16;
 
 /// A value of some images.
 pub(crate) type Images = Vec<Vec<i32>>;
@@ -245,14 +244,19 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// Elements of the largest value.
+    fn largest(&self) -> usize {
+        let values = self.graph.nodes.iter().map(|node| node.value.len());
+        values.max().unwrap_or(1).max(1)
+    }
+
+    fn is_small(&self) -> bool {
+        self.largest() <= SMALL
+    }
+
     /// How many images go through a node together: at least one for each thread.
     fn together(&self) -> usize {
-        let values = self.graph.nodes.iter().map(|node| node.value.len());
-        let largest = values.max().unwrap_or(1).max(1);
-        let threads = rayon::current_num_threads();
-        (ELEMENTS_TOGETHER / largest)
-            .max(threads)
-            .min(MOST_TOGETHER)
+        (ELEMENTS_TOGETHER / self.largest()).max(rayon::current_num_threads())
     }
 
     /// The results of images, which stand one after the other in `inputs`.

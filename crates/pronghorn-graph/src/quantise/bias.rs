@@ -52,7 +52,7 @@ fn with_biases(graph: &mut FixedGraph, mut biases: Biases) -> Biases {
     biases
 }
 
-/// All biases, corrected; `None` where one leaves 32 bits.
+/// All biases, corrected; `None` where one leaves 32 bits, or a value does, corrected or not.
 fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Biases> {
     let graph = &scaled.graph;
     let evaluator = Evaluator::new(graph);

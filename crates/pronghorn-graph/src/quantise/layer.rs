@@ -64,6 +64,9 @@ pub struct LayerProfile<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Rows(Arc<Mutex<BTreeMap<usize, Arc<LayerRows>>>>);
 
+/// Statistics of shorter rows take less to compute than to keep.
+const LEAST_KEPT: usize = 64;
+
 /// Those of a layer.
 #[derive(Debug)]
 struct LayerRows {
@@ -89,6 +92,9 @@ impl Rows {
 impl LayerRows {
     /// The statistics of row `at`, of these `weights`.
     fn row(&self, at: usize, weights: &[f32], fraction: i32, digit: Digit) -> Row {
+        if weights.len() < LEAST_KEPT {
+            return Row::new(weights, fraction, digit);
+        }
         let mut known = self.rows[at].lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |known: &&(Digit, Row)| known.0 == digit && known.1.fraction == fraction;
         if let Some(&(_, row)) = known.iter().find(is_same) {
@@ -205,7 +211,11 @@ impl<'a> LayerProfile<'a> {
         let mean_square = |value: usize| profile.values[value].mean_square;
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
         let rows = weights.chunks(geometry.row_len());
-        let rows_len = rows.len();
+        let kept = if geometry.row_len() < LEAST_KEPT {
+            0
+        } else {
+            rows.len()
+        };
         let most = |bias: &f32| scale::fraction(largest(&[*bias]), MAX_BIAS);
         Some(Self {
             name: &node.name,
@@ -222,7 +232,7 @@ impl<'a> LayerProfile<'a> {
             mean_square: mean_square(node.inputs[0]),
             output_mean_square: mean_square(index),
             range,
-            rows: profile.rows.of(index, rows_len),
+            rows: profile.rows.of(index, kept),
         })
     }
 
