@@ -220,7 +220,7 @@ impl Window {
     /// padding left out. Those of one output come in row-major order of the kernel. For sizes of
     /// [`Window::output`].
     pub fn visit(&self, input: [usize; 2], output: [usize; 2], mut each: impl FnMut(usize, usize)) {
-        // A kernel may be far larger than the input: taps that meet padding alone are left out first.
+        // A kernel may be far larger than the input: taps that meet padding alone are left out.
         let met = |axis: usize| {
             let taps = (0..output[axis]).map(move |at| self.taps(axis, at, input[axis]));
             let ends = |(first, end): (usize, usize), taps: Range<usize>| {
@@ -476,6 +476,16 @@ mod tests {
         ));
     }
 
+    /// A window of one column.
+    fn down(kernel: usize, stride: usize, dilation: usize, [before, after]: [usize; 2]) -> Window {
+        Window {
+            kernel: [kernel, 1],
+            stride: [stride, 1],
+            dilation: [dilation, 1],
+            padding: [before, 0, after, 0],
+        }
+    }
+
     fn any_size() -> impl Strategy<Value = usize> {
         prop_oneof![0..4usize, any::<usize>(), Just(MAX_SIZE)]
     }
@@ -510,12 +520,7 @@ mod tests {
             before in 0..5usize, after in 0..5usize, size in 1..12usize,
             start in 0..12usize, count in 1..5usize,
         ) {
-            let window = Window {
-                kernel: [kernel, 1],
-                stride: [stride, 1],
-                dilation: [dilation, 1],
-                padding: [before, 0, after, 0],
-            };
+            let window = down(kernel, stride, dilation, [before, after]);
             let Ok([output, _]) = window.output([size, 1]) else { return Ok(()) };
             let rows = start.min(output - 1)..(start + count).min(output).max(start.min(output - 1) + 1);
             let read_at = |window: &Window, at: usize, size: usize, first: usize| -> Vec<usize> {
@@ -544,9 +549,8 @@ mod tests {
         ) {
             let window = Window {
                 kernel: [kernel, 2],
-                stride: [stride, 1],
-                dilation: [dilation, 1],
                 padding: [before, 1, after, 0],
+                ..down(kernel, stride, dilation, [before, after])
             };
             let input = [size, 3];
             let Ok(output) = window.output(input) else { return Ok(()) };
@@ -564,12 +568,7 @@ mod tests {
             kernel in 1..5usize, stride in 1..4usize, dilation in 1..4usize,
             before in 0..5usize, after in 0..5usize, size in 1..9usize,
         ) {
-            let window = Window {
-                kernel: [kernel, 1],
-                stride: [stride, 1],
-                dilation: [dilation, 1],
-                padding: [before, 0, after, 0],
-            };
+            let window = down(kernel, stride, dilation, [before, after]);
             if let Ok([output, _]) = window.output([size, 1]) {
                 for at in 0..output {
                     let inside = |&tap: &usize| {

@@ -451,7 +451,8 @@ fn linear(layer: &Linear, input: &ValueSpec, images: &[Vec<i32>]) -> Result<Imag
         };
         return sums.into_par_iter().map(biased).collect();
     }
-    // Inputs in their range give results in theirs, of 32 bits with the bias: partial sums may wrap.
+    // Inputs in their range give results in theirs, of 32 bits with the bias. Partial sums may
+    // wrap.
     let shorts = images.par_iter().map(|x| shorts(x));
     let mut sums = match shorts.collect::<Option<Vec<_>>>() {
         Some(images) => {

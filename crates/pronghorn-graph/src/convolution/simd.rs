@@ -13,8 +13,8 @@ pub const LANES: usize = 16;
 /// Rows, likewise: their sums stay in the 16 registers of AVX2.
 pub const ROWS: usize = 6;
 
-/// Some rows of weights in lanes, packed: tile after tile of [`ROWS`] rows, then of two, then of one.
-/// A tile has the first lanes of its rows side by side, then the second ones, and so on: products
+/// Some rows of weights in lanes, packed: tiles of [`ROWS`] rows first, then of two, then of one. A
+/// tile has the first lanes of its rows side by side, then the second ones, and so on: products
 /// read one stream.
 pub struct Packed<W> {
     lanes: Vec<W>,

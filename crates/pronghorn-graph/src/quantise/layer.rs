@@ -72,18 +72,19 @@ const LEAST_KEPT: usize = 64;
 struct LayerRows {
     /// All rows.
     layers: Mutex<BTreeMap<RowsOf, Arc<[Row]>>>,
-    /// Each row at the scales so far. Where biases bind, few rows differ from layer to layer.
+    /// Each row at the scales so far. Where biases bind, few rows differ from layer to layer. Empty
+    /// where rows are short.
     rows: Vec<Mutex<Vec<(Digit, Row)>>>,
 }
 
 impl Rows {
-    /// Of a node with so many rows.
-    fn of(&self, node: usize, rows: usize) -> Arc<LayerRows> {
+    /// Of a node with so many rows of so many weights.
+    fn of(&self, node: usize, rows: usize, length: usize) -> Arc<LayerRows> {
         let mut layers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows = || (0..rows).map(|_| Mutex::default()).collect();
+        let kept = if length < LEAST_KEPT { 0 } else { rows };
         let new = || LayerRows {
             layers: Mutex::default(),
-            rows: rows(),
+            rows: (0..kept).map(|_| Mutex::default()).collect(),
         };
         layers.entry(node).or_insert_with(|| new().into()).clone()
     }
@@ -92,10 +93,10 @@ impl Rows {
 impl LayerRows {
     /// The statistics of row `at`, of these `weights`.
     fn row(&self, at: usize, weights: &[f32], fraction: i32, digit: Digit) -> Row {
-        if weights.len() < LEAST_KEPT {
+        let Some(known) = self.rows.get(at) else {
             return Row::new(weights, fraction, digit);
-        }
-        let mut known = self.rows[at].lock().unwrap_or_else(PoisonError::into_inner);
+        };
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |known: &&(Digit, Row)| known.0 == digit && known.1.fraction == fraction;
         if let Some(&(_, row)) = known.iter().find(is_same) {
             return row;
@@ -211,16 +212,12 @@ impl<'a> LayerProfile<'a> {
         let mean_square = |value: usize| profile.values[value].mean_square;
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
         let rows = weights.chunks(geometry.row_len());
-        let kept = if geometry.row_len() < LEAST_KEPT {
-            0
-        } else {
-            rows.len()
-        };
         let most = |bias: &f32| scale::fraction(largest(&[*bias]), MAX_BIAS);
         Some(Self {
             name: &node.name,
             node: index,
             is_activated: is_activated(graph, index),
+            rows: profile.rows.of(index, rows.len(), geometry.row_len()),
             largest: rows.map(largest).collect(),
             by_bias: bias.iter().map(most).collect(),
             by_weights: Default::default(),
@@ -232,7 +229,6 @@ impl<'a> LayerProfile<'a> {
             mean_square: mean_square(node.inputs[0]),
             output_mean_square: mean_square(index),
             range,
-            rows: profile.rows.of(index, kept),
         })
     }
 
