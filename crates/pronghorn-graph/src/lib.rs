@@ -7,7 +7,6 @@
 //! runs on ciphertexts alone, [`polynomial::lower`] and [`polynomial::PolyGraph::evaluate`].
 
 mod convolution;
-pub mod equalise;
 pub mod features;
 pub mod fixed;
 pub mod float;
@@ -19,6 +18,7 @@ pub mod oracle;
 pub mod passes;
 pub mod polynomial;
 pub mod quantise;
+pub mod rescale;
 pub mod shape;
 mod signs;
 mod simd;

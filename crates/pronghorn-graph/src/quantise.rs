@@ -23,6 +23,7 @@ mod scale;
 use thiserror::Error;
 
 use builder::Scaled;
+pub(crate) use builder::reaches;
 pub use factor::FactorProfile;
 pub use layer::{Candidate, LayerProfile, Rows};
 pub use linear::{MOST_HIGH, MOST_LOW};

@@ -2,11 +2,19 @@
 
 mod common;
 
-use common::{Net, Random, difference, random_network, size};
+use common::{Net, Random, difference, quantised, random_network, size};
 use pronghorn_graph::{
-    equalise::equalise, float, function::Function, geometry::Window, graph::Op, passes,
+    fixed::{ActivationOp, FixedOp},
+    float::{self, Roles, Survey},
+    function::Function,
+    geometry::Window,
+    graph::{Graph, Op},
+    passes,
+    quantise::{FixedPrecision, QuantiseOptions, quantise},
+    rescale::{equalise, fill},
 };
 use proptest::prelude::*;
+use std::borrow::Cow;
 
 /// Operators left after the passes, which must compute the same.
 fn left(net: &Net) -> Vec<&'static str> {
@@ -346,4 +354,108 @@ fn networks_of_uneven_channels_are_equalised() {
         equalise(&graph, &float::peaks(&graph, &inputs, 4).unwrap()).is_some()
     };
     assert!((0..40).filter(is_changed).count() >= 10);
+}
+
+fn surveyed(graph: &Graph, inputs: &[f32], images: usize) -> Survey {
+    let all: Vec<usize> = (0..images).collect();
+    let roles = Roles {
+        profile: true,
+        results: &all,
+        means: &all,
+        gains: true,
+    };
+    float::survey(graph, inputs, images, roles).unwrap()
+}
+
+/// Two layers with a clip between.
+fn with_clip(max: f32, seed: u64) -> Net {
+    let mut net = Net::new(&[3, 8, 8], seed);
+    let conv = net.conv(0, 8, padded(), 1);
+    let op = Op::Clip {
+        min: Some(0.0),
+        max: Some(max),
+    };
+    let clip = net.same(op, conv);
+    let flat = net.flatten(clip);
+    net.dense(flat, 5);
+    net
+}
+
+#[test]
+fn a_clip_becomes_saturation() {
+    let net = with_clip(0.6, 3);
+    let graph = passes::run(&net.graph);
+    let inputs = Random::new(5).reals(8 * graph.input_len(), -1.0, 1.0);
+    let mut survey = surveyed(&graph, &inputs, 8);
+    let options = QuantiseOptions {
+        costly_requantisation: true,
+        ..QuantiseOptions::default()
+    };
+    let wanted = float::evaluate(&graph, &inputs, 8).unwrap();
+    let clip_of = |graph: &Graph, survey: &Survey, bits: u32| {
+        let chooser = FixedPrecision(bits, bits);
+        let fixed = quantise(graph, &survey.profile, &chooser, &options).unwrap();
+        let error = difference(&quantised::run(&fixed, &inputs), &wanted) / size(&wanted);
+        let highs = fixed.nodes.iter().filter_map(|node| match node.op {
+            FixedOp::Activation(ActivationOp::Clip { high, .. }) => Some(high),
+            FixedOp::Activation(ActivationOp::Requantise { high, .. }) => Some(high),
+            _ => None,
+        });
+        // Whether the upper bounds are all those of words.
+        let saturates = highs
+            .map(|high| (high + 1).count_ones() == 1)
+            .all(|word| word);
+        (saturates, error)
+    };
+    let before: Vec<bool> = (5..13)
+        .map(|bits| clip_of(&graph, &survey, bits).0)
+        .collect();
+    assert!(!before.contains(&true));
+    let filled = fill(Cow::Borrowed(&graph), &mut survey, 1.0);
+    for bits in 5..13 {
+        let (saturates, error) = clip_of(&filled, &survey, bits);
+        // Saturated values are at most a unit off.
+        assert!(saturates, "{bits} bits");
+        assert!(error < 4.0 / f64::from(1 << bits), "{bits} bits: {error}");
+    }
+}
+
+proptest! {
+    /// Values with other ranges compute the same, and the survey is that of the result.
+    #[test]
+    fn filled_ranges_change_nothing(seed in 0u64..10_000, steps in 2usize..14) {
+        let graph = passes::run(&unevened(random_network(seed, steps), seed).graph);
+        let inputs = Random::new(seed).reals(4 * graph.input_len(), -1.0, 2.0);
+        let before = surveyed(&graph, &inputs, 4);
+        let mut survey = before.clone();
+        let filled = fill(Cow::Borrowed(&graph), &mut survey, 1.25);
+        filled.validate().unwrap();
+        let found = surveyed(&filled, &inputs, 4);
+        let near = |a: f64, b: f64, size: f64| (a - b).abs() <= 1e-4 * size + 1e-6;
+        let largest = before.results.iter().fold(0f32, |most, x| most.max(x.abs()));
+        for (a, b) in before.results.iter().zip(&found.results) {
+            prop_assert!(near((*a).into(), (*b).into(), largest.into()));
+        }
+        for (a, b) in survey.profile.values.iter().zip(&found.profile.values) {
+            let reach = f64::from(a.max.abs().max(a.min.abs()));
+            prop_assert!(near(a.min.into(), b.min.into(), reach));
+            prop_assert!(near(a.max.into(), b.max.into(), reach));
+            prop_assert!(near(a.mean_square, b.mean_square, reach * reach));
+        }
+        for (a, b) in survey.means.iter().zip(&found.means) {
+            let largest = a.iter().fold(0f64, |most, x| most.max(x.abs()));
+            prop_assert!(a.iter().zip(b).all(|(a, b)| near(*a, *b, largest.max(1.0))));
+        }
+    }
+}
+
+#[test]
+fn networks_are_filled() {
+    let is_changed = |seed: &u64| {
+        let graph = passes::run(&random_network(*seed, 12).graph);
+        let inputs = Random::new(*seed).reals(4 * graph.input_len(), -1.0, 2.0);
+        let mut survey = surveyed(&graph, &inputs, 4);
+        matches!(fill(Cow::Borrowed(&graph), &mut survey, 1.0), Cow::Owned(_))
+    };
+    assert!((0..40).filter(is_changed).count() >= 20);
 }

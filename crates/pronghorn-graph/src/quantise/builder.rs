@@ -16,7 +16,7 @@ use crate::{
         ActivationOp, Finish, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec,
         argmax_bounds, product_bounds,
     },
-    float::Profile,
+    float::{Profile, ValueProfile},
     geometry::Window,
     graph::{Graph, Node, Op},
     shape::OperatorError,
@@ -37,15 +37,12 @@ pub(super) fn build(
 ) -> Result<Scaled, QuantiseError> {
     let (result, tail) = graph.tail();
     let needed = needed(graph, result);
-    let mut ranges: Vec<Range> = profile
-        .values
-        .iter()
-        .map(|value| Range::of(value, options.margin))
-        .collect();
-    leave_room(graph, profile, options.margin, &mut ranges);
-    if options.costly_requantisation {
-        share_ranges(graph, &mut ranges);
-    }
+    let ranges = ranges(
+        graph,
+        profile,
+        options.margin,
+        options.costly_requantisation,
+    );
     let mut builder = Builder {
         graph,
         options,
@@ -94,6 +91,38 @@ pub(super) fn build(
         graph: without_dead(fixed),
         layers: builder.scales,
     })
+}
+
+/// The range of each value on samples, with the margin: what changes of precision clamp it to.
+fn ranges(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
+    let of_value = |(node, value): (&Node, &ValueProfile)| {
+        // The others are never multiplied to end at a power of two.
+        let is_own = matches!(
+            node.op,
+            Op::Input | Op::Function { .. } | Op::Multiply | Op::Square
+        );
+        let range = Range {
+            saturates: costly && !is_own,
+            ..Range::of(value, margin)
+        };
+        match node.op {
+            Op::Clip { min, max } => range.clipped([min, max]),
+            _ => range,
+        }
+    };
+    let nodes = graph.nodes.iter().zip(&profile.values);
+    let mut ranges: Vec<Range> = nodes.map(of_value).collect();
+    leave_room(graph, profile, margin, &mut ranges);
+    if costly {
+        share_ranges(graph, &mut ranges);
+    }
+    ranges
+}
+
+/// The largest magnitudes in these ranges, where changes of precision are costly.
+pub(crate) fn reaches(graph: &Graph, profile: &Profile, margin: f32) -> Vec<f64> {
+    let ranges = ranges(graph, profile, margin, true).into_iter();
+    ranges.map(Range::reach).collect()
 }
 
 /// The integer that stands for a slope, and its fraction bits: the fewest that are precise enough.
@@ -284,9 +313,11 @@ impl<'a> Builder<'a> {
                 let range = Range {
                     low: bound(min, f64::NEG_INFINITY),
                     high: bound(max, f64::INFINITY),
+                    ..Range::ALL
                 };
                 let fraction = self.nodes[even].value.fraction_bits;
                 let (low, high) = range.nearest()(fraction);
+                let high = self.saturated(high);
                 let clip = FixedOp::Activation(ActivationOp::Clip { low, high });
                 self.push(clip, vec![even], fraction)
             }
@@ -294,7 +325,7 @@ impl<'a> Builder<'a> {
                 let fraction = self.value(input(0)).fraction_bits;
                 let at =
                     |bound: &Option<f32>, none| bound.map_or(none, |x| scale::round(x, fraction));
-                let high = at(max, i32::MAX);
+                let high = self.saturated(at(max, i32::MAX));
                 let low = at(min, i32::MIN).min(high);
                 self.elementwise(ActivationOp::Clip { low, high }, input(0))
             }
@@ -348,6 +379,13 @@ impl<'a> Builder<'a> {
                 )))
             }
         }
+    }
+
+    /// The upper bound of a clip: a power of two costs a bit and a comparison more than the integer
+    /// below it.
+    fn saturated(&self, high: i32) -> i32 {
+        let is_power = high > 1 && high.count_ones() == 1;
+        high - i32::from(self.options.costly_requantisation && is_power)
     }
 
     /// The input, at the precision of the layers that read it: the finest where there are several.

@@ -17,7 +17,7 @@ use crate::{
     fixed::{Digit, Linear},
     float::Profile,
     geometry::ConvGeometry,
-    graph::{Graph, Op},
+    graph::{Graph, Node, Op},
     shape, simd,
 };
 
@@ -39,6 +39,9 @@ pub struct LayerProfile<'a> {
     pub bias: Cow<'a, [f32]>,
     /// Whether activations alone read the result: no sum adds bits to it.
     pub is_activated: bool,
+    /// Whether values of the result are compared with each other on shares: their differences have
+    /// a bit more.
+    pub is_compared: bool,
     /// Mean square of the layer's input on samples.
     pub mean_square: f64,
     /// Mean square of the layer's result on samples.
@@ -217,6 +220,7 @@ impl<'a> LayerProfile<'a> {
             name: &node.name,
             node: index,
             is_activated: is_activated(graph, index),
+            is_compared: costly && is_pooled(graph, index),
             rows: profile.rows.of(index, rows.len(), geometry.row_len()),
             largest: rows.map(largest).collect(),
             by_bias: bias.iter().map(most).collect(),
@@ -250,23 +254,17 @@ impl<'a> LayerProfile<'a> {
     /// As [`LayerProfile::at`], for a layer with this part of every weight and bias. The error is
     /// the one that rounding these inputs has on the part's result.
     pub fn digit_at(&self, weight_bits: u32, input_bits: u32, digit: Digit) -> Candidate {
-        let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
-        let input_fraction = self.range.fraction(input_bits);
-        let rows = self.rows(weight_bits, input_fraction, digit);
-        let (low, high) = self.range.clamps(input_fraction, self.costly);
-        let (mut low, mut high) = (f64::from(low), f64::from(high));
-        if self.geometry.window.padding != [0; 4] {
-            (low, high) = (low.min(0.0), high.max(0.0));
-        }
+        let scales = Scales::new(self, weight_bits, input_bits);
+        let rows = self.rows(scales.weight_bits, scales.input_fraction, digit);
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut norm1, mut squares, mut variance) = (0f64, 0f64, 0f64);
         for (row, &bias) in rows.iter().zip(&*self.bias) {
-            let fraction = row.fraction + input_fraction;
-            let bias = f64::from(digit.of(scale::round(bias, fraction)));
-            least = least.min(bias + row.up * low - row.down * high);
-            most = most.max(bias + row.up * high - row.down * low);
+            let [low, high] = scales.results(row, bias, digit);
+            least = least.min(low);
+            most = most.max(high);
             norm1 = norm1.max(row.up + row.down);
             squares = squares.max(row.squares);
+            let fraction = row.fraction + scales.input_fraction;
             let rounded_weights = row.rounding * self.mean_square;
             let rounded_inputs = row.squares * scale::rounding_error(fraction);
             variance += rounded_weights + rounded_inputs;
@@ -274,7 +272,7 @@ impl<'a> LayerProfile<'a> {
         let fits = least >= f64::from(i32::MIN) && most <= f64::from(i32::MAX);
         Candidate {
             width: if fits { most - least } else { f64::INFINITY },
-            bits: 1 + (SPARE * least.abs().max(most.abs()) + 2.0).log2().ceil() as u32,
+            bits: word_bits([least, most]),
             norm2: squares.sqrt(),
             norm1,
             error: if variance == 0.0 {
@@ -283,6 +281,28 @@ impl<'a> LayerProfile<'a> {
                 (variance / rows.len() as f64 / self.output_mean_square).sqrt()
             },
         }
+    }
+
+    /// Whether the results of this part of the layer have at most so many bits, as
+    /// [`Candidate::bits`] counts them. Where the row with the largest results has more, the others
+    /// are not read.
+    pub fn digit_fits(
+        &self,
+        (weight_bits, input_bits): (u32, u32),
+        digit: Digit,
+        most_bits: u32,
+    ) -> bool {
+        let scales = Scales::new(self, weight_bits, input_bits);
+        let whole = self.rows(scales.weight_bits, scales.input_fraction, Digit::Whole);
+        let reach = |at: usize| self.reach(&whole[at], self.bias[at]);
+        let largest = (0..whole.len()).max_by(|&a, &b| reach(a).total_cmp(&reach(b)));
+        let is_within = |at: usize| {
+            let weights = &self.weights[at * self.geometry.row_len()..][..self.geometry.row_len()];
+            let row = self.rows.row(at, weights, whole[at].fraction, digit);
+            word_bits(scales.results(&row, self.bias[at], digit)) <= most_bits
+        };
+        largest.is_none_or(is_within)
+            && self.digit_at(weight_bits, input_bits, digit).bits <= most_bits
     }
 
     /// Fraction bits of the input at a precision.
@@ -319,7 +339,7 @@ impl<'a> LayerProfile<'a> {
     }
 
     /// Statistics of the rows for weights of so many bits and inputs of so many fraction bits,
-    /// computed once.
+    /// computed once. A digit's rows have the scales of whole weights.
     fn rows(&self, weight_bits: u32, input_fraction: i32, digit: Digit) -> Arc<[Row]> {
         // A bias that does not fit makes its row coarser. Where it binds nowhere, rows are the same
         // for all inputs.
@@ -342,24 +362,43 @@ impl<'a> LayerProfile<'a> {
                 .by_row
                 .then(|| [self.range.low, self.range.high].map(f64::to_bits)),
         };
-        let layers = &self.rows.layers;
-        let mut all = layers.lock().unwrap_or_else(PoisonError::into_inner);
-        let compute = || {
-            let fractions = each().map(|(by_weights, by_bias)| by_weights.min(by_bias));
-            self.with_fractions(&fractions.collect::<Vec<_>>(), digit)
+        let layers = || {
+            let layers = self.rows.layers.lock();
+            layers.unwrap_or_else(PoisonError::into_inner)
         };
-        all.entry(key).or_insert_with(compute).clone()
+        if let Some(known) = layers().get(&key) {
+            return known.clone();
+        }
+        let rows = match digit {
+            Digit::Whole => {
+                let fractions = each().map(|(by_weights, by_bias)| by_weights.min(by_bias));
+                self.with_fractions(&fractions.collect::<Vec<_>>())
+            }
+            _ => self.of_digit(&self.rows(weight_bits, input_fraction, Digit::Whole), digit),
+        };
+        layers().entry(key).or_insert(rows).clone()
+    }
+
+    /// Statistics of a digit of rows of whole weights.
+    fn of_digit(&self, whole: &[Row], digit: Digit) -> Arc<[Row]> {
+        let weights = self.weights.par_chunks(self.geometry.row_len());
+        let rows = weights.zip(whole).enumerate();
+        let row = |(at, (weights, whole)): (usize, (&[f32], &Row))| {
+            self.rows.row(at, weights, whole.fraction, digit)
+        };
+        rows.map(row).collect::<Vec<_>>().into()
     }
 
     /// Rows with at most so many fraction bits: all with as few as the coarsest, or, by row, none
     /// with results wider than half of the others'.
-    fn with_fractions(&self, fractions: &[i32], digit: Digit) -> Arc<[Row]> {
+    fn with_fractions(&self, fractions: &[i32]) -> Arc<[Row]> {
         let coarsest = fractions.iter().min().copied().unwrap_or(0);
         let most = coarsest + if self.by_row { MOST_FINER } else { 0 };
         let weights = || self.weights.par_chunks(self.geometry.row_len());
         let rows = weights().zip(fractions).enumerate();
         let row = |(at, (weights, &fraction)): (usize, (&[f32], &i32))| {
-            self.rows.row(at, weights, fraction.min(most), digit)
+            let fraction = fraction.min(most);
+            self.rows.row(at, weights, fraction, Digit::Whole)
         };
         let mut rows: Vec<Row> = rows.map(row).collect();
         if self.by_row {
@@ -373,7 +412,8 @@ impl<'a> LayerProfile<'a> {
                 let over = (reach / median).log2().ceil();
                 let fewer = (over as i32).min(row.fraction - coarsest);
                 if median > 0.0 && over > 0.0 && fewer > 0 {
-                    *row = self.rows.row(at, weights, row.fraction - fewer, digit);
+                    let fraction = row.fraction - fewer;
+                    *row = self.rows.row(at, weights, fraction, Digit::Whole);
                 }
             });
         }
@@ -394,6 +434,47 @@ impl<'a> LayerProfile<'a> {
     }
 }
 
+/// Bits of a two's complement word for results, with room for corrected biases.
+fn word_bits([least, most]: [f64; 2]) -> u32 {
+    1 + (SPARE * least.abs().max(most.abs()) + 2.0).log2().ceil() as u32
+}
+
+/// The scales of a layer at a precision.
+struct Scales {
+    weight_bits: u32,
+    input_fraction: i32,
+    /// The integers that inputs are clamped to, padding among them.
+    inputs: [f64; 2],
+}
+
+impl Scales {
+    fn new(layer: &LayerProfile, weight_bits: u32, input_bits: u32) -> Self {
+        let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
+        let input_fraction = layer.range.fraction(input_bits);
+        let (low, high) = layer.range.clamps(input_fraction, layer.costly);
+        let (mut low, mut high) = (f64::from(low), f64::from(high));
+        if layer.geometry.window.padding != [0; 4] {
+            (low, high) = (low.min(0.0), high.max(0.0));
+        }
+        Self {
+            weight_bits,
+            input_fraction,
+            inputs: [low, high],
+        }
+    }
+
+    /// The least and the largest result of a row of a digit.
+    fn results(&self, row: &Row, bias: f32, digit: Digit) -> [f64; 2] {
+        let [low, high] = self.inputs;
+        let fraction = row.fraction + self.input_fraction;
+        let bias = f64::from(digit.of(scale::round(bias, fraction)));
+        [
+            bias + row.up * low - row.down * high,
+            bias + row.up * high - row.down * low,
+        ]
+    }
+}
+
 impl Row {
     fn new(weights: &[f32], fraction: i32, digit: Digit) -> Self {
         let sums = simd::row_sums(SimdLevel::detect(), weights, fraction, digit);
@@ -408,13 +489,24 @@ impl Row {
     }
 }
 
+/// The nodes that read value `index`, with their places.
+fn readers(graph: &Graph, index: usize) -> impl Iterator<Item = (usize, &Node)> {
+    let nodes = graph.nodes.iter().enumerate();
+    nodes.filter(move |(_, node)| node.inputs.contains(&index))
+}
+
 /// Whether activations alone read value `index`.
 fn is_activated(graph: &Graph, index: usize) -> bool {
-    let mut readers = graph
-        .nodes
-        .iter()
-        .filter(|node| node.inputs.contains(&index));
-    graph.output != index && readers.all(|node| node.op.is_activation())
+    graph.output != index && readers(graph, index).all(|(_, node)| node.op.is_activation())
+}
+
+/// Whether a maximum reads value `index`, or an activation of it.
+fn is_pooled(graph: &Graph, index: usize) -> bool {
+    let is_maximum = |node: &Node| matches!(node.op, Op::MaxPool { .. });
+    readers(graph, index).any(|(at, node)| {
+        let behind = || readers(graph, at).any(|(_, node)| is_maximum(node));
+        is_maximum(node) || (node.op.is_activation() && behind())
+    })
 }
 
 /// An `Affine` as a layer: a factor a channel, or a factor an element where it has so many.

@@ -5,11 +5,21 @@ use crate::float::ValueProfile;
 /// Most fraction bits of inputs and of weights, for ranges that are next to zero.
 const MAX_FRACTION: i32 = 30;
 
+/// A range that saturates may end so far above the largest integer, which then stands for its end.
+const ABOVE: f64 = 1.0 - BELOW;
+
+/// A clip at a power of two has a range that ends this part of it below.
+const BELOW: f64 = 1.0 / 16384.0;
+
 /// A range of real numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Range {
     pub low: f64,
     pub high: f64,
+    /// Whether the largest integer of some bits also stands for what lies less than a unit above
+    /// it. So a range that ends just below a power of two fits, as those do that were multiplied to
+    /// end there ([`crate::rescale::fill`]).
+    pub saturates: bool,
 }
 
 impl Range {
@@ -17,6 +27,7 @@ impl Range {
     pub(super) const ALL: Self = Self {
         low: f64::NEG_INFINITY,
         high: f64::INFINITY,
+        saturates: false,
     };
 
     /// The integers next to its ends at a scale.
@@ -45,6 +56,7 @@ impl Range {
             } else {
                 (high + room).min(0.0)
             },
+            saturates: false,
         }
     }
 
@@ -55,7 +67,32 @@ impl Range {
         Self {
             low: f64::from(profile.min).max(0.0) / factor,
             high: f64::from(profile.max).max(0.0) * factor,
+            saturates: false,
         }
+    }
+
+    /// The part of the range between the bounds of a clip. A bound that is a power of two is the end
+    /// of words that saturate.
+    pub(super) fn clipped(self, [min, max]: [Option<f32>; 2]) -> Self {
+        let end = |bound: f32| {
+            let bound = f64::from(bound);
+            match self.saturates && bound.abs().log2().fract() == 0.0 {
+                true => bound * (1.0 - BELOW),
+                false => bound,
+            }
+        };
+        let high = max.map_or(self.high, |max| self.high.min(end(max)));
+        let low = min.map_or(self.low, |min| self.low.max(end(min)));
+        Self {
+            low: low.min(high),
+            high,
+            ..self
+        }
+    }
+
+    /// How far the range may end above the largest integer.
+    fn above(self) -> f64 {
+        if self.saturates { ABOVE } else { 0.0 }
     }
 
     /// The range of so many times the numbers.
@@ -63,6 +100,7 @@ impl Range {
         Self {
             low: self.low * factor,
             high: self.high * factor,
+            ..self
         }
     }
 
@@ -74,12 +112,18 @@ impl Range {
     /// Fraction bits with which it fits in `bits` bits, one of them for the sign if there is one.
     pub(super) fn fraction(self, bits: u32) -> i32 {
         let magnitude = if self.low >= 0.0 { bits } else { bits - 1 };
-        fraction(self.reach(), f64::from((1u32 << magnitude) - 1))
+        fraction(
+            self.reach(),
+            f64::from((1u32 << magnitude) - 1) + self.above(),
+        )
     }
 
     /// Fraction bits with which it fits in `bits` bits, one of them always for the sign.
     pub(super) fn signed_fraction(self, bits: u32) -> i32 {
-        fraction(self.reach(), f64::from((1u32 << (bits - 1)) - 1))
+        fraction(
+            self.reach(),
+            f64::from((1u32 << (bits - 1)) - 1) + self.above(),
+        )
     }
 
     /// Its integers at a scale, rounded outwards.
@@ -95,10 +139,11 @@ impl Range {
     /// Its integers at a scale, or powers of two around them where these cost less.
     pub(super) fn clamps(self, fraction: i32, costly: bool) -> (i32, i32) {
         let (low, high) = self.integers(fraction);
-        match costly {
-            true => powers_of_two(low, high),
-            false => (low, high),
+        if !costly {
+            return (low, high);
         }
+        let above = (self.high * f64::from(fraction).exp2() - self.above()).ceil() as i32;
+        powers_of_two(low, if high > 0 { above.max(1) } else { high })
     }
 }
 
@@ -149,7 +194,59 @@ mod tests {
     use super::*;
 
     fn range(low: f64, high: f64) -> Range {
-        Range { low, high }
+        Range {
+            low,
+            high,
+            saturates: false,
+        }
+    }
+
+    fn saturating(low: f64, high: f64) -> Range {
+        Range {
+            saturates: true,
+            ..range(low, high)
+        }
+    }
+
+    #[test]
+    fn ranges_just_below_a_power_of_two_saturate() {
+        for bits in 2..16 {
+            for below in [1.0 / 1024.0, BELOW] {
+                let end = 8.0 * (1.0 - below);
+                assert_eq!(saturating(0.0, end).fraction(bits), bits as i32 - 3);
+                let ones = (1 << bits) - 1;
+                assert_eq!(
+                    saturating(0.0, end).clamps(bits as i32 - 3, true),
+                    (0, ones)
+                );
+                assert_eq!(saturating(-end, 1.0).fraction(bits), bits as i32 - 4);
+            }
+            // At the power itself, and where nothing saturates, there is a bit more.
+            assert_eq!(saturating(0.0, 8.0).fraction(bits), bits as i32 - 4);
+            let end = 8.0 * (1.0 - BELOW);
+            let fits = end * f64::from(bits as i32 - 3).exp2() <= f64::from((1 << bits) - 1);
+            assert_eq!(
+                range(0.0, end).fraction(bits),
+                bits as i32 - if fits { 3 } else { 4 }
+            );
+        }
+        assert_eq!(saturating(0.0, 0.5).clamps(0, true), (0, 1));
+    }
+
+    #[test]
+    fn bounds_of_clips_end_ranges() {
+        let six = saturating(-1.0, 7.5).clipped([Some(0.0), Some(6.0)]);
+        assert_eq!((six.low, six.high), (0.0, 6.0));
+        let inner = saturating(0.0, 3.0).clipped([Some(0.0), Some(6.0)]);
+        assert_eq!((inner.low, inner.high), (0.0, 3.0));
+        let eight = [Some(-8.0), Some(8.0)];
+        let clipped = saturating(-9.0, 9.0).clipped(eight);
+        assert_eq!(
+            (clipped.fraction(8), clipped.clamps(4, true)),
+            (4, (-128, 127))
+        );
+        let clipped = range(-9.0, 9.0).clipped(eight);
+        assert_eq!((clipped.low, clipped.high), (-8.0, 8.0));
     }
 
     #[test]

@@ -25,12 +25,14 @@ pub mod schedule;
 mod shares;
 mod tolerance;
 
+use std::borrow::Cow;
+
 use pronghorn_graph::{
-    equalise::equalise,
     fixed::Finish,
     float::{self, Roles},
     graph::Graph,
     passes,
+    rescale::{equalise, fill},
 };
 
 pub use built::{Built, Computation, Encrypted, Weights};
@@ -149,7 +151,7 @@ fn planned(
         }
         false => None,
     };
-    let graph = equalised.as_ref().unwrap_or(graph);
+    let graph = equalised.map_or(Cow::Borrowed(graph), Cow::Owned);
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
     let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
     let roles = Roles {
@@ -158,14 +160,18 @@ fn planned(
         means: &corrected,
         gains: method.gains,
     };
-    let mut survey = float::survey(graph, &samples[..images * elements], images, roles)?;
+    let mut survey = float::survey(&graph, &samples[..images * elements], images, roles)?;
     let input = &mut survey.profile.values[0];
     (input.min, input.max) = (input.min * headroom, input.max * headroom);
     if options.samples.is_some() {
         [input.min, input.max] = samples::rounded([input.min, input.max]);
     }
+    let graph = match method.circuits && options.samples.is_some() {
+        true => fill(graph, &mut survey, margin),
+        false => graph,
+    };
     let source = Source {
-        graph,
+        graph: &graph,
         profile: &survey.profile,
         margin,
         tested: &gathered(&tested),

@@ -4,7 +4,7 @@
 //! below `scale / 2`, and the proven range of the answer times `scale` stays below `q`. So `log2 q`
 //! is about bits of the range plus bits of the noise, and both grow with every bit of precision.
 
-use std::ops::RangeInclusive;
+use std::{cmp::Ordering, ops::RangeInclusive};
 
 use pronghorn_graph::{
     fixed::Digit,
@@ -210,6 +210,9 @@ const LIKELY: u32 = 5;
 /// The same for weights in two digits.
 const WEIGHTS_IN_TWO: RangeInclusive<u32> = 8..=16;
 
+/// Bits of a low digit, at least: more than are kept of its sums.
+const LEAST_LOW: u32 = 5;
+
 /// An answer that goes straight to an activation may have so many bits more.
 const ALONE_BITS: u32 = 2;
 
@@ -288,8 +291,8 @@ impl ModulusBudget<'_> {
             let rank = if self.narrow && bits <= MAX_U64_BITS {
                 let answer = demand.width.log2().ceil() as u32;
                 let wide = self.most_bits + ALONE_BITS;
-                let fits =
-                    answer <= self.most_bits || (layer.is_activated && candidate.bits <= wide);
+                let is_alone = layer.is_activated && !layer.is_compared;
+                let fits = answer <= self.most_bits || (is_alone && candidate.bits <= wide);
                 match fits {
                     true => rank_by_bits(answer, error),
                     // A last resort: the narrowest.
@@ -314,31 +317,45 @@ impl ModulusBudget<'_> {
         best.0
     }
 
-    /// The layer cut in two: the precision with the fewest bits of both answers within the
-    /// tolerance, or the least error.
+    /// The layer cut in two: the precision with the fewest bits of answers within the tolerance, or
+    /// the least error. Statistics of digits take longer than those of whole weights, so these say
+    /// in which order precisions are tried.
     fn search_in_two(
         &self,
         layer: &LayerProfile,
         tolerance: f64,
         given: Option<u32>,
     ) -> Option<(Precision, Rank)> {
-        let mut best = Best::default();
-        for (weight_bits, input_bits) in self.grid(WEIGHTS_IN_TWO, given) {
-            let low_bits = (weight_bits + (MOST_LOW - MOST_HIGH)) / 2;
-            let [high, low] = [Digit::High(low_bits), Digit::Low(low_bits)]
-                .map(|digit| layer.digit_at(weight_bits, input_bits, digit).bits);
-            if high <= MOST_HIGH && low <= MOST_LOW {
-                let error = layer.at(weight_bits, input_bits).error / tolerance;
+        let of_whole = |(weight_bits, input_bits)| {
+            let whole = layer.at(weight_bits, input_bits);
+            let rank = rank_by_bits(whole.bits, whole.error / tolerance);
+            (rank, whole.bits, weight_bits, input_bits)
+        };
+        let mut all: Vec<_> = self.grid(WEIGHTS_IN_TWO, given).map(of_whole).collect();
+        all.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal));
+        all.into_iter()
+            .find_map(|(rank, whole, weight_bits, input_bits)| {
+                let low_bits = low_bits(layer, whole, (weight_bits, input_bits))?;
                 let precision = Precision {
                     weight_bits,
                     input_bits,
                     low_bits: Some(low_bits),
                 };
-                best.offer(precision, rank_by_bits(high + low, error));
-            }
-        }
-        best.0
+                Some((precision, rank))
+            })
     }
+}
+
+/// The fewest bits of low digits with which the sums of both digits fit, where one sum would have
+/// `whole` bits.
+fn low_bits(layer: &LayerProfile, whole: u32, bits: (u32, u32)) -> Option<u32> {
+    let most = MOST_HIGH - u32::from(layer.is_compared);
+    // The sums of high digits have about as many bits less, and those of low ones grow.
+    let least = whole.saturating_sub(most + 1).max(LEAST_LOW);
+    let mut all = (least..=least + 2).filter(|&low_bits| low_bits < bits.0);
+    let low_bits = all.find(|&low_bits| layer.digit_fits(bits, Digit::High(low_bits), most))?;
+    let fits = layer.digit_fits(bits, Digit::Low(low_bits), MOST_LOW);
+    fits.then_some(low_bits)
 }
 
 /// The kind of precisions beyond the tolerance.
