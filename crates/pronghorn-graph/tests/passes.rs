@@ -396,15 +396,13 @@ fn a_clip_becomes_saturation() {
         let chooser = FixedPrecision(bits, bits);
         let fixed = quantise(graph, &survey.profile, &chooser, &options).unwrap();
         let error = difference(&quantised::run(&fixed, &inputs), &wanted) / size(&wanted);
-        let highs = fixed.nodes.iter().filter_map(|node| match node.op {
+        let mut highs = fixed.nodes.iter().filter_map(|node| match node.op {
             FixedOp::Activation(ActivationOp::Clip { high, .. }) => Some(high),
             FixedOp::Activation(ActivationOp::Requantise { high, .. }) => Some(high),
             _ => None,
         });
         // Whether the upper bounds are all those of words.
-        let saturates = highs
-            .map(|high| (high + 1).count_ones() == 1)
-            .all(|word| word);
+        let saturates = highs.all(|high| (high + 1).count_ones() == 1);
         (saturates, error)
     };
     let before: Vec<bool> = (5..13)

@@ -316,18 +316,15 @@ impl<'a> Builder<'a> {
                     ..Range::ALL
                 };
                 let fraction = self.nodes[even].value.fraction_bits;
-                let (low, high) = range.nearest()(fraction);
-                let high = self.saturated(high);
-                let clip = FixedOp::Activation(ActivationOp::Clip { low, high });
-                self.push(clip, vec![even], fraction)
+                let clip = self.bounds_of_clip(range.nearest()(fraction), fraction);
+                self.push(FixedOp::Activation(clip), vec![even], fraction)
             }
             Op::Clip { min, max } => {
                 let fraction = self.value(input(0)).fraction_bits;
                 let at =
                     |bound: &Option<f32>, none| bound.map_or(none, |x| scale::round(x, fraction));
-                let high = self.saturated(at(max, i32::MAX));
-                let low = at(min, i32::MIN).min(high);
-                self.elementwise(ActivationOp::Clip { low, high }, input(0))
+                let bounds = (at(min, i32::MIN), at(max, i32::MAX));
+                self.elementwise(self.bounds_of_clip(bounds, fraction), input(0))
             }
             Op::LeakyRelu { alpha } => {
                 let (slope, shift) = slope(*alpha);
@@ -381,11 +378,17 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The upper bound of a clip: a power of two costs a bit and a comparison more than the integer
-    /// below it.
-    fn saturated(&self, high: i32) -> i32 {
-        let is_power = high > 1 && high.count_ones() == 1;
-        high - i32::from(self.options.costly_requantisation && is_power)
+    /// The bounds of a clip: where changes of precision are costly, no wider than the clamps of its
+    /// range. So words saturate, and bounds that were multiplied show in no plan.
+    fn bounds_of_clip(&self, (low, high): (i32, i32), fraction: i32) -> ActivationOp {
+        let costly = self.options.costly_requantisation;
+        let (least, most) = match costly {
+            true => self.ranges[self.current].clamps(fraction, costly),
+            false => (i32::MIN, i32::MAX),
+        };
+        let high = high.min(most);
+        let low = low.max(least).min(high);
+        ActivationOp::Clip { low, high }
     }
 
     /// The input, at the precision of the layers that read it: the finest where there are several.

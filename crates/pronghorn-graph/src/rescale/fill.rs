@@ -3,8 +3,10 @@
 //! Where changes of precision are costly, values are clamped at powers of two. A range of 5 then
 //! takes as many bits as one of 8. So a value is multiplied until its range ends at a power of two:
 //! half a bit is gained on average, of each value and of each sum of a layer that reads it. A ReLU6
-//! whose 6 is a power of two needs no comparison of its own: its words saturate. Weights alone see
-//! the factors, and no plan shows them.
+//! whose 6 is a power of two needs no comparison of its own: its words saturate.
+//!
+//! Weights alone see the factors. A plan would show one where a clip keeps a bound of its own, so
+//! the bounds of a value that is multiplied become ends of words, or lie beyond them.
 //!
 //! Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 //! Integer-Arithmetic-Only Inference", CVPR 2018, section 2.1 (real scales), here taken in by
@@ -32,8 +34,8 @@ const LEAST: f64 = 0.03;
 struct Bounded {
     /// The largest magnitude of the range.
     reach: f64,
-    /// Whether that is the bound of a clip.
-    is_clip: bool,
+    /// The magnitudes of a clip's bounds other than zero.
+    bounds: Vec<f64>,
     elements: f64,
 }
 
@@ -74,18 +76,15 @@ fn values(graph: &Graph, survey: &Survey, margin: f32) -> Vec<(usize, Bounded)> 
     }
     let bounded = |(value, &reach): (usize, &f64)| {
         let node = &graph.nodes[value];
-        let is_clip = match node.op {
-            Op::Clip { min, max } => [min, max].into_iter().flatten().any(|bound| {
-                let bound = f64::from(bound.abs());
-                bound * BELOW <= reach && reach <= bound
-            }),
-            _ => false,
+        let bounds = match node.op {
+            Op::Clip { min, max } => [min, max],
+            _ => [None; 2],
         };
-        let elements = node.shape.iter().product::<usize>() as f64;
+        let bounds = bounds.into_iter().flatten().map(|bound| bound.abs().into());
         let bounded = Bounded {
             reach,
-            is_clip,
-            elements,
+            bounds: bounds.filter(|&bound| bound > 0.0).collect(),
+            elements: node.shape.iter().product::<usize>() as f64,
         };
         (matters[value] && reach > 0.0).then_some((value, bounded))
     };
@@ -97,10 +96,11 @@ fn values(graph: &Graph, survey: &Survey, margin: f32) -> Vec<(usize, Bounded)> 
 fn factor(values: &[Bounded]) -> f32 {
     let spare = |factor: f64| -> f64 { values.iter().map(|value| value.spare(factor)).sum() };
     let all: f64 = values.iter().map(|value| value.elements).sum();
-    let factors = values
-        .iter()
-        .map(|value| (spare(value.factor()), value.factor()));
-    let best = factors.min_by(|a, b| a.0.total_cmp(&b.0));
+    let factors = values.iter().flat_map(Bounded::factors);
+    let factors = factors.filter(|&factor| values.iter().all(|value| value.hides(factor)));
+    let best = factors
+        .map(|factor| (spare(factor), factor))
+        .min_by(|a, b| a.0.total_cmp(&b.0));
     match best {
         Some((least, best)) if spare(1.0) - least > LEAST * all => best as f32,
         _ => 1.0,
@@ -108,24 +108,43 @@ fn factor(values: &[Bounded]) -> f32 {
 }
 
 impl Bounded {
-    /// The factor that brings the range to the next power of two.
-    fn factor(&self) -> f64 {
-        let next = self.reach.log2().ceil().exp2() / self.reach;
-        if self.is_clip { next } else { next * BELOW }
+    /// The factors that bring the range, or a bound, to the next power of two.
+    fn factors(&self) -> impl Iterator<Item = f64> {
+        let next = |end: f64| end.log2().ceil().exp2() / end;
+        let bounds = self.bounds.iter().map(move |&bound| next(bound));
+        std::iter::once(next(self.reach) * BELOW).chain(bounds)
+    }
+
+    /// The power of two that ends the words of the multiplied value.
+    fn end(&self, factor: f64) -> f64 {
+        power_above(self.reach * factor)
+    }
+
+    /// Whether no bound shows beside words of the multiplied value.
+    fn hides(&self, factor: f64) -> bool {
+        let is_hidden =
+            |bound: &f64| *bound * factor > self.end(factor) || is_power(bound * factor);
+        self.bounds.iter().all(is_hidden)
     }
 
     /// Bits of all elements beyond those that the range takes, if it is multiplied.
     fn spare(&self, factor: f64) -> f64 {
-        // A range that is rounded up to a power of two ends at it.
-        const ROUNDING: f64 = 1e-6;
-        let bits = (self.reach * factor).log2();
-        let spare = (bits - ROUNDING).ceil() - bits;
-        let compared = match self.is_clip && spare > 2.0 * ROUNDING {
-            true => CLIP_BITS,
-            false => 0.0,
-        };
+        let spare = (self.end(factor) / (self.reach * factor)).log2();
+        let compared = if self.hides(factor) { 0.0 } else { CLIP_BITS };
         self.elements * (spare + compared)
     }
+}
+
+/// Factors are rounded: so close to a power of two they lead to it.
+const ROUNDING: f64 = 1e-6;
+
+fn is_power(end: f64) -> bool {
+    (end.log2() - end.log2().round()).abs() < ROUNDING
+}
+
+/// The least power of two that is not below.
+fn power_above(end: f64) -> f64 {
+    (end.log2() - ROUNDING).ceil().exp2()
 }
 
 /// Multiplies what a survey says of a value.
@@ -145,10 +164,10 @@ fn multiply(survey: &mut Survey, value: usize, factor: f32) {
 mod tests {
     use super::*;
 
-    fn value(reach: f64, is_clip: bool, elements: f64) -> Bounded {
+    fn value(reach: f64, bounds: &[f64], elements: f64) -> Bounded {
         Bounded {
             reach,
-            is_clip,
+            bounds: bounds.to_vec(),
             elements,
         }
     }
@@ -156,27 +175,43 @@ mod tests {
     #[test]
     fn ranges_end_at_powers_of_two() {
         for reach in [0.01, 0.6, 1.0, 1.1, 5.0, 6.0, 7.3, 100.0] {
-            let end = reach * f64::from(factor(&[value(reach, false, 10.0)]));
+            let end = reach * f64::from(factor(&[value(reach, &[], 10.0)]));
             let part = end / end.log2().ceil().exp2();
             // What is nearly a power of two stays.
             assert!(
                 (0.97..1.0).contains(&part) || end == reach,
                 "{reach}: {part}"
             );
-            let clip = f64::from(factor(&[value(reach, true, 10.0)])) * reach;
-            assert!((clip.log2() - clip.log2().round()).abs() < 1e-6, "{reach}");
+            let clip = f64::from(factor(&[value(reach, &[reach], 10.0)])) * reach;
+            assert!(is_power(clip), "{reach}");
         }
     }
 
     #[test]
     fn the_value_with_most_elements_decides_and_clips_count_more() {
-        let many = value(5.0, false, 1000.0);
+        let many = || value(5.0, &[], 1000.0);
         assert_eq!(
-            factor(&[value(3.0, false, 10.0), many]),
+            factor(&[value(3.0, &[], 10.0), many()]),
             (1.6 * BELOW) as f32
         );
-        let clip = value(6.0, true, 500.0);
-        assert_eq!(factor(&[clip, value(5.0, false, 1000.0)]), 4.0 / 3.0);
+        assert_eq!(factor(&[value(6.0, &[6.0], 500.0), many()]), 4.0 / 3.0);
         assert_eq!(factor(&[]), 1.0);
+    }
+
+    #[test]
+    fn bounds_show_no_factor() {
+        // A range below the bound of its clip ends words, and the bound lies beyond them.
+        let inner = factor(&[value(3.1, &[6.0], 10.0)]);
+        assert_eq!(inner, (4.0 / 3.1 * BELOW) as f32);
+        // Two clips that no factor brings to powers of two keep theirs.
+        let clips = || [value(6.0, &[6.0], 10.0), value(5.0, &[5.0], 10.0)];
+        assert_eq!(factor(&clips()), 1.0);
+        for reach in [0.3, 1.0, 2.5, 4.4, 5.9, 6.0] {
+            for other in [0.7, 3.0, 5.5] {
+                let values = [value(reach, &[6.0], 10.0), value(other, &[], 90.0)];
+                let chosen = f64::from(factor(&values));
+                assert!(chosen == 1.0 || values[0].hides(chosen), "{reach} {other}");
+            }
+        }
     }
 }

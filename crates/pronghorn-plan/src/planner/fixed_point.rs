@@ -239,6 +239,7 @@ impl Search<'_> {
             input_bits: self.options.input_bits,
             narrow: method.narrow,
             most_bits: self.most_bits,
+            circuits: method.circuits,
         };
         let quantise_options = QuantiseOptions {
             margin: source.margin,

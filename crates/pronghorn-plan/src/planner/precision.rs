@@ -194,6 +194,8 @@ pub struct ModulusBudget<'a> {
     pub narrow: bool,
     /// Bits that such answers take at most, where any precision allows it.
     pub most_bits: u32,
+    /// Whether answers go to circuits: there they are words of two's complement.
+    pub circuits: bool,
 }
 
 /// Precisions the planner tries.
@@ -292,7 +294,12 @@ impl ModulusBudget<'_> {
                 let answer = demand.width.log2().ceil() as u32;
                 let wide = self.most_bits + ALONE_BITS;
                 let is_alone = layer.is_activated && !layer.is_compared;
-                let fits = answer <= self.most_bits || (is_alone && candidate.bits <= wide);
+                let word = if self.circuits {
+                    candidate.bits
+                } else {
+                    answer
+                };
+                let fits = word <= self.most_bits || (is_alone && candidate.bits <= wide);
                 match fits {
                     true => rank_by_bits(answer, error),
                     // A last resort: the narrowest.
