@@ -23,10 +23,11 @@ mod scale;
 use thiserror::Error;
 
 use builder::Scaled;
-pub(crate) use builder::reaches;
+pub(crate) use builder::{is_clamped, reaches};
 pub use factor::FactorProfile;
 pub use layer::{Candidate, LayerProfile, Rows};
 pub use linear::{MOST_HIGH, MOST_LOW};
+pub(crate) use scale::nearly_power;
 
 use crate::{
     fixed::{FixedError, FixedGraph},

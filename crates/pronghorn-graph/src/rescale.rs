@@ -14,6 +14,7 @@ use rayon::prelude::*;
 pub use self::{equalise::equalise, fill::fill};
 use crate::{
     graph::{Graph, Node, Op, Tensor},
+    quantise::nearly_power,
     shape::channels,
 };
 
@@ -245,10 +246,19 @@ fn rescale(graph: &mut Graph, index: usize, factors: &[Vec<f32>]) {
         }
         // All channels have one factor.
         Op::Clip { min, max } => {
-            let [min, max] = [min, max].map(|bound| bound.map(|bound| bound * rows[0]));
+            let [min, max] = [min, max].map(|bound| bound.map(|bound| scaled(bound, rows[0])));
             graph.nodes[index].op = Op::Clip { min, max };
         }
         _ => {}
+    }
+}
+
+/// The product of a bound and a factor: a power of two, if it nearly is.
+fn scaled(bound: f32, factor: f32) -> f32 {
+    let scaled = bound * factor;
+    match nearly_power(scaled.abs().into()) {
+        Some(power) if factor != 1.0 => (power as f32).copysign(scaled),
+        _ => scaled,
     }
 }
 

@@ -4,19 +4,19 @@ mod common;
 
 use common::{
     batch, find,
-    networks::{Middle, around, dense, network, pooled_input, shared, wide},
+    networks::{Middle, around, dense, network, options, plan, pooled_input, shared, wide},
     plan_of, step, value, window,
 };
 use pronghorn_graph::fixed::{ActivationOp, LocalOp, ValueSpec};
 use pronghorn_mpc::circuit::Modulus;
 use pronghorn_plan::{
-    Built, CheckedPlan, Engine, Plan, ShareBits, Step, StepKind, TrustLevel,
+    BuildOptions, Built, CheckedPlan, Engine, Plan, ShareBits, Step, StepKind, TrustLevel,
     share_form::{
         self, Fault, LEAST_GUARD, MAX_BITS, Node, Readers, ShareForm, ShareRules, Takes, Tolerates,
         guard_for, share_forms,
     },
     steps::{
-        activation::garbled::Garbled,
+        activation::{garbled::Garbled, lean::Lean},
         local::{left_shift, with_guards},
     },
 };
@@ -408,6 +408,42 @@ fn steps_read_shares_that_they_take() {
             }
         }
     }
+}
+
+/// Differences of the values that a maximum compares fit a lean step, however precise the layer.
+#[test]
+fn maxima_of_precise_layers_are_lean() {
+    let mut widest = 0;
+    for middle in [Middle::MaxPool, Middle::PaddedMaxPool] {
+        for error in [1e-2, 1e-3, 3e-4, 1e-4] {
+            let graph = around(middle);
+            let options = BuildOptions {
+                engine: Some(Engine::Coefficient),
+                error: Some(error),
+                ..options(TrustLevel::TwoParty)
+            };
+            let plan = plan(&graph, options).plan;
+            let is_pooled = |step: &&Step| match &step.kind {
+                StepKind::Garbled(Garbled { ops }) | StepKind::Lean(Lean { ops, .. }) => ops
+                    .iter()
+                    .any(|op| matches!(op, ActivationOp::MaxPool { .. })),
+                _ => false,
+            };
+            let pooled = plan
+                .steps
+                .iter()
+                .find(is_pooled)
+                .expect("there is a maximum");
+            let input = &plan.steps[pooled.inputs[0]].value;
+            let difference = i64::from(input.high) - i64::from(input.low);
+            // One for the sign.
+            let bits = 64 - difference.leading_zeros() + 1;
+            assert!(bits + LEAST_GUARD < MAX_BITS, "{error}: {bits} bits");
+            widest = widest.max(bits);
+        }
+    }
+    // The layers are precise enough to matter.
+    assert!(widest >= 28, "{widest}");
 }
 
 /// Guard bits of a network's first layer.

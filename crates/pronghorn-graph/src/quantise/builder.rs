@@ -95,28 +95,60 @@ pub(super) fn build(
 
 /// The range of each value on samples, with the margin: what changes of precision clamp it to.
 fn ranges(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
-    let of_value = |(node, value): (&Node, &ValueProfile)| {
-        // The others are never multiplied to end at a power of two.
-        let is_own = matches!(
-            node.op,
-            Op::Input | Op::Function { .. } | Op::Multiply | Op::Square
-        );
-        let range = Range {
-            saturates: costly && !is_own,
-            ..Range::of(value, margin)
+    let of_value = |(index, value): (usize, &ValueProfile)| {
+        let range = match graph.nodes[index].op {
+            Op::Clip { min, max } => Range::of(value, margin).clipped([min, max]),
+            _ => Range::of(value, margin),
         };
-        match node.op {
-            Op::Clip { min, max } => range.clipped([min, max]),
-            _ => range,
+        match costly && may_saturate(graph, index) {
+            true => range.saturating(),
+            false => range,
         }
     };
-    let nodes = graph.nodes.iter().zip(&profile.values);
-    let mut ranges: Vec<Range> = nodes.map(of_value).collect();
+    let values = profile.values.iter().enumerate();
+    let mut ranges: Vec<Range> = values.map(of_value).collect();
     leave_room(graph, profile, margin, &mut ranges);
     if costly {
         share_ranges(graph, &mut ranges);
     }
     ranges
+}
+
+/// Whether words of a value may saturate: its range may have been brought to a power of two. Those
+/// of inputs, functions and products never were, and a unit of theirs counts for more.
+fn may_saturate(graph: &Graph, index: usize) -> bool {
+    let is_own = |op: &Op| matches!(op, Op::Function { .. } | Op::Multiply | Op::Square);
+    let node = &graph.nodes[index];
+    let mut readers = graph.nodes.iter();
+    let is_read = readers.any(|reader| is_own(&reader.op) && reader.inputs.contains(&index));
+    !(is_read || is_own(&node.op) || node.op == Op::Input)
+}
+
+/// Whether all who read a value get it clamped to its range, where changes of precision are
+/// costly: a layer or a product reads it, or nothing but layers does, behind moves.
+pub(crate) fn is_clamped(graph: &Graph, index: usize) -> bool {
+    let readers = |value: usize| {
+        let nodes = graph.nodes.iter().enumerate();
+        nodes.filter(move |(_, node)| node.inputs.contains(&value))
+    };
+    let changes = |op: &Op| op.is_linear() || *op == Op::Multiply;
+    let parts = |(at, node): (usize, &Node)| match node.op {
+        Op::Take { .. } => readers(at).any(|(_, node)| changes(&node.op)),
+        ref op => changes(op),
+    };
+    fn moves_to_layers(graph: &Graph, value: usize) -> bool {
+        let nodes = graph.nodes.iter().enumerate();
+        let mut readers = nodes
+            .filter(|(_, node)| node.inputs.contains(&value))
+            .peekable();
+        let is_read = value != graph.output && readers.peek().is_some();
+        is_read
+            && readers.all(|(at, node)| match node.op {
+                Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => moves_to_layers(graph, at),
+                ref op => op.is_linear(),
+            })
+    }
+    readers(index).any(parts) || moves_to_layers(graph, index)
 }
 
 /// The largest magnitudes in these ranges, where changes of precision are costly.
@@ -316,7 +348,7 @@ impl<'a> Builder<'a> {
                     ..Range::ALL
                 };
                 let fraction = self.nodes[even].value.fraction_bits;
-                let clip = self.bounds_of_clip(range.nearest()(fraction), fraction);
+                let clip = self.clip(range.nearest()(fraction), fraction);
                 self.push(FixedOp::Activation(clip), vec![even], fraction)
             }
             Op::Clip { min, max } => {
@@ -324,7 +356,7 @@ impl<'a> Builder<'a> {
                 let at =
                     |bound: &Option<f32>, none| bound.map_or(none, |x| scale::round(x, fraction));
                 let bounds = (at(min, i32::MIN), at(max, i32::MAX));
-                self.elementwise(self.bounds_of_clip(bounds, fraction), input(0))
+                self.elementwise(self.clip(bounds, fraction), input(0))
             }
             Op::LeakyRelu { alpha } => {
                 let (slope, shift) = slope(*alpha);
@@ -378,17 +410,24 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The bounds of a clip: where changes of precision are costly, no wider than the clamps of its
-    /// range. So words saturate, and bounds that were multiplied show in no plan.
-    fn bounds_of_clip(&self, (low, high): (i32, i32), fraction: i32) -> ActivationOp {
+    /// The clip with these bounds. Where changes of precision are costly and all readers get its
+    /// value clamped to the range, the bounds are no wider: words saturate, and bounds that were
+    /// multiplied show in no plan. Elsewhere a power of two, which costs a bit and a comparison,
+    /// becomes the integer below it.
+    fn clip(&self, (low, high): (i32, i32), fraction: i32) -> ActivationOp {
         let costly = self.options.costly_requantisation;
-        let (least, most) = match costly {
+        let (least, most) = match costly && is_clamped(self.graph, self.current) {
             true => self.ranges[self.current].clamps(fraction, costly),
             false => (i32::MIN, i32::MAX),
         };
-        let high = high.min(most);
-        let low = low.max(least).min(high);
-        ActivationOp::Clip { low, high }
+        let (low, high) = (low.max(least), high.min(most));
+        let is_power = high > 1 && high.count_ones() == 1;
+        let saturates = costly && is_power && self.current != self.graph.tail().0;
+        let high = high - i32::from(saturates);
+        ActivationOp::Clip {
+            low: low.min(high),
+            high,
+        }
     }
 
     /// The input, at the precision of the layers that read it: the finest where there are several.

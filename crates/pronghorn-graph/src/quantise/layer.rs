@@ -500,12 +500,14 @@ fn is_activated(graph: &Graph, index: usize) -> bool {
     graph.output != index && readers(graph, index).all(|(_, node)| node.op.is_activation())
 }
 
-/// Whether a maximum reads value `index`, or an activation of it.
+/// Whether a maximum reads value `index`, behind activations and moves of it.
 fn is_pooled(graph: &Graph, index: usize) -> bool {
-    let is_maximum = |node: &Node| matches!(node.op, Op::MaxPool { .. });
-    readers(graph, index).any(|(at, node)| {
-        let behind = || readers(graph, at).any(|(_, node)| is_maximum(node));
-        is_maximum(node) || (node.op.is_activation() && behind())
+    readers(graph, index).any(|(at, node)| match &node.op {
+        Op::MaxPool { .. } => true,
+        Op::Pad { .. } | Op::Reshape | Op::Transpose { .. } | Op::Take { .. } => {
+            is_pooled(graph, at)
+        }
+        op => op.is_activation() && is_pooled(graph, at),
     })
 }
 

@@ -8,8 +8,11 @@ const MAX_FRACTION: i32 = 30;
 /// A range that saturates may end so far above the largest integer, which then stands for its end.
 const ABOVE: f64 = 1.0 - BELOW;
 
-/// A clip at a power of two has a range that ends this part of it below.
+/// A range that saturates and ends at a power of two ends this part of it below.
 const BELOW: f64 = 1.0 / 16384.0;
+
+/// What was multiplied in single precision is so close to a power of two that it was to be.
+const NEARLY: f64 = 1e-6;
 
 /// A range of real numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,22 +74,27 @@ impl Range {
         }
     }
 
-    /// The part of the range between the bounds of a clip. A bound that is a power of two is the end
-    /// of words that saturate.
+    /// The part of the range between the bounds of a clip.
     pub(super) fn clipped(self, [min, max]: [Option<f32>; 2]) -> Self {
-        let end = |bound: f32| {
-            let bound = f64::from(bound);
-            match self.saturates && bound.abs().log2().fract() == 0.0 {
-                true => bound * (1.0 - BELOW),
-                false => bound,
-            }
-        };
-        let high = max.map_or(self.high, |max| self.high.min(end(max)));
-        let low = min.map_or(self.low, |min| self.low.max(end(min)));
+        let high = max.map_or(self.high, |max| self.high.min(max.into()));
+        let low = min.map_or(self.low, |min| self.low.max(min.into()));
         Self {
             low: low.min(high),
             high,
             ..self
+        }
+    }
+
+    /// The range of words that saturate. An end at a power of two is the end of words.
+    pub(super) fn saturating(self) -> Self {
+        let end = |end: f64| match nearly_power(end.abs()) {
+            Some(power) => power.copysign(end) * (1.0 - BELOW),
+            None => end,
+        };
+        Self {
+            low: end(self.low),
+            high: end(self.high),
+            saturates: true,
         }
     }
 
@@ -147,11 +155,22 @@ impl Range {
     }
 }
 
-/// The narrowest range around this one whose ends are `-2^i` or 0, and `2^j - 1`.
+/// The narrowest range around this one whose ends are `-2^i` or 0, and `2^j - 1` or `-2^j`.
 pub(super) fn powers_of_two(low: i32, high: i32) -> (i32, i32) {
     let ones = |x: i32| u32::MAX.checked_shr(x.leading_zeros()).unwrap_or(0) as i32;
     let low = if low < 0 { !ones(!low) } else { 0 };
-    (low, if high > 0 { ones(high) } else { high.max(low) })
+    let high = match high {
+        1.. => ones(high),
+        0 => 0,
+        _ => -1 << high.unsigned_abs().ilog2(),
+    };
+    (low, high.max(low))
+}
+
+/// The power of two that a positive number nearly is.
+pub(crate) fn nearly_power(number: f64) -> Option<f64> {
+    let nearest = number.log2().round().exp2();
+    ((number / nearest - 1.0).abs() < NEARLY).then_some(nearest)
 }
 
 /// The largest `f` with `reach * 2^f <= most`.
@@ -202,16 +221,13 @@ mod tests {
     }
 
     fn saturating(low: f64, high: f64) -> Range {
-        Range {
-            saturates: true,
-            ..range(low, high)
-        }
+        range(low, high).saturating()
     }
 
     #[test]
     fn ranges_just_below_a_power_of_two_saturate() {
         for bits in 2..16 {
-            for below in [1.0 / 1024.0, BELOW] {
+            for below in [1.0 / 1024.0, BELOW, 1e-7, 0.0, -1e-7] {
                 let end = 8.0 * (1.0 - below);
                 assert_eq!(saturating(0.0, end).fraction(bits), bits as i32 - 3);
                 let ones = (1 << bits) - 1;
@@ -221,8 +237,8 @@ mod tests {
                 );
                 assert_eq!(saturating(-end, 1.0).fraction(bits), bits as i32 - 4);
             }
-            // At the power itself, and where nothing saturates, there is a bit more.
-            assert_eq!(saturating(0.0, 8.0).fraction(bits), bits as i32 - 4);
+            // Above the power, and where nothing saturates, there is a bit more.
+            assert_eq!(saturating(0.0, 8.001).fraction(bits), bits as i32 - 4);
             let end = 8.0 * (1.0 - BELOW);
             let fits = end * f64::from(bits as i32 - 3).exp2() <= f64::from((1 << bits) - 1);
             assert_eq!(
@@ -231,22 +247,22 @@ mod tests {
             );
         }
         assert_eq!(saturating(0.0, 0.5).clamps(0, true), (0, 1));
+        let none = saturating(0.0, 0.0);
+        assert_eq!(
+            (none.low, none.high, none.fraction(8)),
+            (0.0, 0.0, MAX_FRACTION)
+        );
     }
 
     #[test]
     fn bounds_of_clips_end_ranges() {
-        let six = saturating(-1.0, 7.5).clipped([Some(0.0), Some(6.0)]);
-        assert_eq!((six.low, six.high), (0.0, 6.0));
-        let inner = saturating(0.0, 3.0).clipped([Some(0.0), Some(6.0)]);
-        assert_eq!((inner.low, inner.high), (0.0, 3.0));
-        let eight = [Some(-8.0), Some(8.0)];
-        let clipped = saturating(-9.0, 9.0).clipped(eight);
-        assert_eq!(
-            (clipped.fraction(8), clipped.clamps(4, true)),
-            (4, (-128, 127))
-        );
-        let clipped = range(-9.0, 9.0).clipped(eight);
-        assert_eq!((clipped.low, clipped.high), (-8.0, 8.0));
+        let clipped = |low, high, min, max| range(low, high).clipped([Some(min), Some(max)]);
+        assert_eq!(clipped(-1.0, 7.5, 0.0, 6.0), range(0.0, 6.0));
+        assert_eq!(clipped(0.0, 3.0, 0.0, 6.0), range(0.0, 3.0));
+        let eight = clipped(-9.0, 9.0, -8.0, 8.0);
+        assert_eq!(eight, range(-8.0, 8.0));
+        assert_eq!(eight.saturating().fraction(8), 4);
+        assert_eq!(eight.saturating().clamps(4, true), (-128, 127));
     }
 
     #[test]
@@ -290,7 +306,9 @@ mod tests {
             ((-128, 1), (-128, 1)),
             ((-129, 0), (-256, 0)),
             ((3, 5), (0, 7)),
-            ((-5, -3), (-8, -3)),
+            ((-5, -3), (-8, -2)),
+            ((-5, -4), (-8, -4)),
+            ((i32::MIN, i32::MIN), (i32::MIN, i32::MIN)),
             ((i32::MIN, i32::MAX), (i32::MIN, i32::MAX)),
         ] {
             assert_eq!(powers_of_two(given.0, given.1), wanted);

@@ -24,6 +24,9 @@ use crate::{
 /// Ranges end below a power of two by this part of it: factors are rounded.
 const BELOW: f64 = 1.0 - 1.0 / 1024.0;
 
+/// Factors of ranges are multiples of one over this.
+const FINE: f64 = 4096.0;
+
 /// A clip at a power of two saves as much as so many bits of its values.
 const CLIP_BITS: f64 = 8.0;
 
@@ -36,6 +39,8 @@ struct Bounded {
     reach: f64,
     /// The magnitudes of a clip's bounds other than zero.
     bounds: Vec<f64>,
+    /// Whether words end at the range. Else the clip's bounds show.
+    is_clamped: bool,
     elements: f64,
 }
 
@@ -84,6 +89,7 @@ fn values(graph: &Graph, survey: &Survey, margin: f32) -> Vec<(usize, Bounded)> 
         let bounded = Bounded {
             reach,
             bounds: bounds.filter(|&bound| bound > 0.0).collect(),
+            is_clamped: quantise::is_clamped(graph, value),
             elements: node.shape.iter().product::<usize>() as f64,
         };
         (matters[value] && reach > 0.0).then_some((value, bounded))
@@ -108,11 +114,13 @@ fn factor(values: &[Bounded]) -> f32 {
 }
 
 impl Bounded {
-    /// The factors that bring the range, or a bound, to the next power of two.
+    /// The factors that bring the range, or a bound, to the next power of two. The first is rounded
+    /// down: machines whose logarithms differ in the last bit agree.
     fn factors(&self) -> impl Iterator<Item = f64> {
         let next = |end: f64| end.log2().ceil().exp2() / end;
+        let rounded = (next(self.reach) * BELOW * FINE).floor() / FINE;
         let bounds = self.bounds.iter().map(move |&bound| next(bound));
-        std::iter::once(next(self.reach) * BELOW).chain(bounds)
+        std::iter::once(rounded).chain(bounds)
     }
 
     /// The power of two that ends the words of the multiplied value.
@@ -122,9 +130,10 @@ impl Bounded {
 
     /// Whether no bound shows beside words of the multiplied value.
     fn hides(&self, factor: f64) -> bool {
-        let is_hidden =
-            |bound: &f64| *bound * factor > self.end(factor) || is_power(bound * factor);
-        self.bounds.iter().all(is_hidden)
+        let is_beyond = |bound: f64| self.is_clamped && bound > self.end(factor);
+        let bounds = self.bounds.iter().map(|bound| bound * factor);
+        let is_hidden = |bound: f64| is_beyond(bound) || quantise::nearly_power(bound).is_some();
+        bounds.into_iter().all(is_hidden)
     }
 
     /// Bits of all elements beyond those that the range takes, if it is multiplied.
@@ -135,16 +144,9 @@ impl Bounded {
     }
 }
 
-/// Factors are rounded: so close to a power of two they lead to it.
-const ROUNDING: f64 = 1e-6;
-
-fn is_power(end: f64) -> bool {
-    (end.log2() - end.log2().round()).abs() < ROUNDING
-}
-
 /// The least power of two that is not below.
 fn power_above(end: f64) -> f64 {
-    (end.log2() - ROUNDING).ceil().exp2()
+    quantise::nearly_power(end).unwrap_or_else(|| end.log2().ceil().exp2())
 }
 
 /// Multiplies what a survey says of a value.
@@ -168,8 +170,13 @@ mod tests {
         Bounded {
             reach,
             bounds: bounds.to_vec(),
+            is_clamped: true,
             elements,
         }
+    }
+
+    fn rounded(factor: f64) -> f32 {
+        ((factor * BELOW * FINE).floor() / FINE) as f32
     }
 
     #[test]
@@ -183,17 +190,14 @@ mod tests {
                 "{reach}: {part}"
             );
             let clip = f64::from(factor(&[value(reach, &[reach], 10.0)])) * reach;
-            assert!(is_power(clip), "{reach}");
+            assert!(quantise::nearly_power(clip).is_some(), "{reach}");
         }
     }
 
     #[test]
     fn the_value_with_most_elements_decides_and_clips_count_more() {
         let many = || value(5.0, &[], 1000.0);
-        assert_eq!(
-            factor(&[value(3.0, &[], 10.0), many()]),
-            (1.6 * BELOW) as f32
-        );
+        assert_eq!(factor(&[value(3.0, &[], 10.0), many()]), rounded(1.6));
         assert_eq!(factor(&[value(6.0, &[6.0], 500.0), many()]), 4.0 / 3.0);
         assert_eq!(factor(&[]), 1.0);
     }
@@ -202,7 +206,13 @@ mod tests {
     fn bounds_show_no_factor() {
         // A range below the bound of its clip ends words, and the bound lies beyond them.
         let inner = factor(&[value(3.1, &[6.0], 10.0)]);
-        assert_eq!(inner, (4.0 / 3.1 * BELOW) as f32);
+        assert_eq!(inner, rounded(4.0 / 3.1));
+        // Where nothing clamps to the range, a bound becomes a power of two itself.
+        let unread = Bounded {
+            is_clamped: false,
+            ..value(3.1, &[6.0], 10.0)
+        };
+        assert!(!unread.hides(4.0 / 3.1) && unread.hides(4.0 / 3.0));
         // Two clips that no factor brings to powers of two keep theirs.
         let clips = || [value(6.0, &[6.0], 10.0), value(5.0, &[5.0], 10.0)];
         assert_eq!(factor(&clips()), 1.0);

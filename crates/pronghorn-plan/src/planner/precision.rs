@@ -4,7 +4,7 @@
 //! below `scale / 2`, and the proven range of the answer times `scale` stays below `q`. So `log2 q`
 //! is about bits of the range plus bits of the noise, and both grow with every bit of precision.
 
-use std::{cmp::Ordering, ops::RangeInclusive};
+use std::ops::RangeInclusive;
 
 use pronghorn_graph::{
     fixed::Digit,
@@ -339,7 +339,7 @@ impl ModulusBudget<'_> {
             (rank, whole.bits, weight_bits, input_bits)
         };
         let mut all: Vec<_> = self.grid(WEIGHTS_IN_TWO, given).map(of_whole).collect();
-        all.sort_by(|a, b| a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal));
+        all.sort_by(|((a, m, x), ..), ((b, n, y), ..)| (a, m).cmp(&(b, n)).then(x.total_cmp(y)));
         all.into_iter()
             .find_map(|(rank, whole, weight_bits, input_bits)| {
                 let low_bits = low_bits(layer, whole, (weight_bits, input_bits))?;
