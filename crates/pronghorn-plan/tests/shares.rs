@@ -410,11 +410,12 @@ fn steps_read_shares_that_they_take() {
     }
 }
 
-/// Differences of the values that a maximum compares fit a lean step, however precise the layer.
+/// Differences of the values that a maximum or a leaky ReLU compares fit a lean step, however
+/// precise the layer.
 #[test]
-fn maxima_of_precise_layers_are_lean() {
+fn comparisons_of_precise_layers_are_lean() {
     let mut widest = 0;
-    for middle in [Middle::MaxPool, Middle::PaddedMaxPool] {
+    for middle in [Middle::MaxPool, Middle::PaddedMaxPool, Middle::LeakyRelu] {
         for error in [1e-2, 1e-3, 3e-4, 1e-4] {
             let graph = around(middle);
             let options = BuildOptions {
@@ -423,18 +424,28 @@ fn maxima_of_precise_layers_are_lean() {
                 ..options(TrustLevel::TwoParty)
             };
             let plan = plan(&graph, options).plan;
-            let is_pooled = |step: &&Step| match &step.kind {
-                StepKind::Garbled(Garbled { ops }) | StepKind::Lean(Lean { ops, .. }) => ops
-                    .iter()
-                    .any(|op| matches!(op, ActivationOp::MaxPool { .. })),
-                _ => false,
+            let ops = |step: &Step| match &step.kind {
+                StepKind::Garbled(Garbled { ops }) | StepKind::Lean(Lean { ops, .. }) => {
+                    ops.clone()
+                }
+                _ => Vec::new(),
             };
-            let pooled = plan
+            let compares = |op: &ActivationOp| {
+                matches!(
+                    op,
+                    ActivationOp::MaxPool { .. } | ActivationOp::LeakyRelu { .. }
+                )
+            };
+            let compared = plan
                 .steps
                 .iter()
-                .find(is_pooled)
-                .expect("there is a maximum");
-            let input = &plan.steps[pooled.inputs[0]].value;
+                .find(|step| ops(step).iter().any(compares));
+            let mut input = &plan.steps[compared.expect("values are compared").inputs[0]];
+            // A wide value is rounded before its slope.
+            if !ops(input).is_empty() {
+                input = &plan.steps[input.inputs[0]];
+            }
+            let input = &input.value;
             let difference = i64::from(input.high) - i64::from(input.low);
             // One for the sign.
             let bits = 64 - difference.leading_zeros() + 1;

@@ -39,8 +39,8 @@ pub struct LayerProfile<'a> {
     pub bias: Cow<'a, [f32]>,
     /// Whether activations alone read the result: no sum adds bits to it.
     pub is_activated: bool,
-    /// Whether values of the result are compared with each other on shares: their differences have
-    /// a bit more.
+    /// Whether values of the result are compared on shares, with each other or with bounds below
+    /// zero: the differences have a bit more.
     pub is_compared: bool,
     /// Mean square of the layer's input on samples.
     pub mean_square: f64,
@@ -220,7 +220,7 @@ impl<'a> LayerProfile<'a> {
             name: &node.name,
             node: index,
             is_activated: is_activated(graph, index),
-            is_compared: costly && is_pooled(graph, index),
+            is_compared: costly && is_compared(graph, index),
             rows: profile.rows.of(index, rows.len(), geometry.row_len()),
             largest: rows.map(largest).collect(),
             by_bias: bias.iter().map(most).collect(),
@@ -500,14 +500,16 @@ fn is_activated(graph: &Graph, index: usize) -> bool {
     graph.output != index && readers(graph, index).all(|(_, node)| node.op.is_activation())
 }
 
-/// Whether a maximum reads value `index`, behind activations and moves of it.
-fn is_pooled(graph: &Graph, index: usize) -> bool {
+/// Whether a maximum, a leaky ReLU or a clip at a negative bound reads value `index`, behind
+/// activations and moves of it.
+fn is_compared(graph: &Graph, index: usize) -> bool {
     readers(graph, index).any(|(at, node)| match &node.op {
-        Op::MaxPool { .. } => true,
+        Op::MaxPool { .. } | Op::LeakyRelu { .. } => true,
+        Op::Clip { min, .. } if min.is_none_or(|min| min < 0.0) => true,
         Op::Pad { .. } | Op::Reshape | Op::Transpose { .. } | Op::Take { .. } => {
-            is_pooled(graph, at)
+            is_compared(graph, at)
         }
-        op => op.is_activation() && is_pooled(graph, at),
+        op => op.is_activation() && is_compared(graph, at),
     })
 }
 
