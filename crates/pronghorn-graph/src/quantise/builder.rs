@@ -9,7 +9,7 @@ use super::{
     function::leave_room,
     linear::LayerScale,
     rows,
-    scale::{self, Range},
+    scale::{self, Range, SATURATED_BITS},
 };
 use crate::{
     fixed::{
@@ -421,7 +421,7 @@ impl<'a> Builder<'a> {
             false => (i32::MIN, i32::MAX),
         };
         let (low, high) = (low.max(least), high.min(most));
-        let is_power = high > 1 && high.count_ones() == 1;
+        let is_power = high >> SATURATED_BITS > 0 && high.count_ones() == 1;
         let saturates = costly && is_power && self.current != self.graph.tail().0;
         let high = high - i32::from(saturates);
         ActivationOp::Clip {

@@ -5,11 +5,15 @@ use crate::float::ValueProfile;
 /// Most fraction bits of inputs and of weights, for ranges that are next to zero.
 const MAX_FRACTION: i32 = 30;
 
-/// A range that saturates may end so far above the largest integer, which then stands for its end.
-const ABOVE: f64 = 1.0 - BELOW;
+/// Words of at least so many bits saturate: a unit is a small part of their largest integer.
+pub(super) const SATURATED_BITS: u32 = 8;
 
-/// A range that saturates and ends at a power of two ends this part of it below.
-const BELOW: f64 = 1.0 / 16384.0;
+/// A range that saturates may end so far above the largest integer, which then stands for its end.
+const ABOVE: f64 = 1.0 - 1.0 / 1024.0;
+
+/// One that ends at a power of two ends this part of it below: it is that near to the largest
+/// integer of [`SATURATED_BITS`] bits and more.
+const BELOW: f64 = (1.0 - ABOVE) / (1u32 << SATURATED_BITS) as f64;
 
 /// What was multiplied in single precision is so close to a power of two that it was to be.
 const NEARLY: f64 = 1e-6;
@@ -20,8 +24,8 @@ pub(super) struct Range {
     pub low: f64,
     pub high: f64,
     /// Whether the largest integer of some bits also stands for what lies less than a unit above
-    /// it. So a range that ends just below a power of two fits, as those do that were multiplied to
-    /// end there ([`crate::rescale::fill`]).
+    /// it. So a range that ends at a power of two fits, as that of a clip does that was multiplied
+    /// ([`crate::rescale::fill`]).
     pub saturates: bool,
 }
 
@@ -225,28 +229,26 @@ mod tests {
     }
 
     #[test]
-    fn ranges_just_below_a_power_of_two_saturate() {
+    fn ranges_that_end_at_a_power_of_two_saturate() {
         for bits in 2..16 {
-            for below in [1.0 / 1024.0, BELOW, 1e-7, 0.0, -1e-7] {
-                let end = 8.0 * (1.0 - below);
-                assert_eq!(saturating(0.0, end).fraction(bits), bits as i32 - 3);
+            for below in [1e-7, 0.0, -1e-7] {
+                let end = saturating(0.0, 8.0 * (1.0 - below));
+                // With few bits a unit would be much of it.
+                let saturates = bits >= SATURATED_BITS;
+                let fraction = bits as i32 - if saturates { 3 } else { 4 };
+                assert_eq!(end.fraction(bits), fraction, "{bits} bits");
                 let ones = (1 << bits) - 1;
-                assert_eq!(
-                    saturating(0.0, end).clamps(bits as i32 - 3, true),
-                    (0, ones)
-                );
-                assert_eq!(saturating(-end, 1.0).fraction(bits), bits as i32 - 4);
+                assert_eq!(end.clamps(fraction, true), (0, ones), "{bits} bits");
+                let signed = saturating(-8.0 * (1.0 - below), 1.0);
+                let saturates = bits > SATURATED_BITS;
+                let fraction = bits as i32 - if saturates { 4 } else { 5 };
+                assert_eq!(signed.fraction(bits), fraction, "{bits} bits");
             }
             // Above the power, and where nothing saturates, there is a bit more.
             assert_eq!(saturating(0.0, 8.001).fraction(bits), bits as i32 - 4);
-            let end = 8.0 * (1.0 - BELOW);
-            let fits = end * f64::from(bits as i32 - 3).exp2() <= f64::from((1 << bits) - 1);
-            assert_eq!(
-                range(0.0, end).fraction(bits),
-                bits as i32 - if fits { 3 } else { 4 }
-            );
+            assert_eq!(range(0.0, 8.0).fraction(bits), bits as i32 - 4);
         }
-        assert_eq!(saturating(0.0, 0.5).clamps(0, true), (0, 1));
+        assert_eq!(saturating(0.0, 2.0).clamps(0, true), (0, 3));
         let none = saturating(0.0, 0.0);
         assert_eq!(
             (none.low, none.high, none.fraction(8)),
@@ -261,8 +263,8 @@ mod tests {
         assert_eq!(clipped(0.0, 3.0, 0.0, 6.0), range(0.0, 3.0));
         let eight = clipped(-9.0, 9.0, -8.0, 8.0);
         assert_eq!(eight, range(-8.0, 8.0));
-        assert_eq!(eight.saturating().fraction(8), 4);
-        assert_eq!(eight.saturating().clamps(4, true), (-128, 127));
+        assert_eq!(eight.saturating().fraction(9), 5);
+        assert_eq!(eight.saturating().clamps(5, true), (-256, 255));
     }
 
     #[test]
