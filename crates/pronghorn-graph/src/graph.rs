@@ -261,6 +261,12 @@ impl Graph {
         uses
     }
 
+    /// The nodes that read value `index`, with their places.
+    pub(crate) fn readers(&self, index: usize) -> impl Iterator<Item = (usize, &Node)> {
+        let nodes = self.nodes.iter().enumerate();
+        nodes.filter(move |(_, node)| node.inputs.contains(&index))
+    }
+
     /// Elements of one input.
     pub fn input_len(&self) -> usize {
         self.nodes[0].shape.iter().product()

@@ -17,16 +17,17 @@ mod layer;
 mod linear;
 mod pieces;
 mod precision;
+mod ranges;
 mod rows;
 mod scale;
 
 use thiserror::Error;
 
 use builder::Scaled;
-pub(crate) use builder::{is_clamped, reaches};
 pub use factor::FactorProfile;
 pub use layer::{Candidate, LayerProfile, Rows};
 pub use linear::{MOST_HIGH, MOST_LOW};
+pub(crate) use ranges::{is_clamped, reaches};
 pub(crate) use scale::nearly_power;
 
 use crate::{

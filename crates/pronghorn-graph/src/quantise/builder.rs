@@ -6,9 +6,8 @@ use super::{
     FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
     alive::{needed, without_dead},
     centre::{self, Centring},
-    function::leave_room,
     linear::LayerScale,
-    rows,
+    ranges, rows,
     scale::{self, Range, SATURATED_BITS},
 };
 use crate::{
@@ -16,7 +15,7 @@ use crate::{
         ActivationOp, Finish, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec,
         argmax_bounds, product_bounds,
     },
-    float::{Profile, ValueProfile},
+    float::Profile,
     geometry::Window,
     graph::{Graph, Node, Op},
     shape::OperatorError,
@@ -37,7 +36,7 @@ pub(super) fn build(
 ) -> Result<Scaled, QuantiseError> {
     let (result, tail) = graph.tail();
     let needed = needed(graph, result);
-    let ranges = ranges(
+    let ranges = ranges::of(
         graph,
         profile,
         options.margin,
@@ -93,70 +92,6 @@ pub(super) fn build(
     })
 }
 
-/// The range of each value on samples, with the margin: what changes of precision clamp it to.
-fn ranges(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
-    let of_value = |(index, value): (usize, &ValueProfile)| {
-        let range = match graph.nodes[index].op {
-            Op::Clip { min, max } => Range::of(value, margin).clipped([min, max]),
-            _ => Range::of(value, margin),
-        };
-        match costly && may_saturate(graph, index) {
-            true => range.saturating(),
-            false => range,
-        }
-    };
-    let values = profile.values.iter().enumerate();
-    let mut ranges: Vec<Range> = values.map(of_value).collect();
-    leave_room(graph, profile, margin, &mut ranges);
-    if costly {
-        share_ranges(graph, &mut ranges);
-    }
-    ranges
-}
-
-/// Whether words of a value may saturate: its range may have been brought to a power of two. Those
-/// of inputs, functions and products never were, and a unit of theirs counts for more.
-fn may_saturate(graph: &Graph, index: usize) -> bool {
-    let is_own = |op: &Op| matches!(op, Op::Function { .. } | Op::Multiply | Op::Square);
-    let node = &graph.nodes[index];
-    let mut readers = graph.nodes.iter();
-    let is_read = readers.any(|reader| is_own(&reader.op) && reader.inputs.contains(&index));
-    !(is_read || is_own(&node.op) || node.op == Op::Input)
-}
-
-/// Whether all who read a value get it clamped to its range, where changes of precision are
-/// costly: a layer or a product reads it, or nothing but layers does, behind moves.
-pub(crate) fn is_clamped(graph: &Graph, index: usize) -> bool {
-    let readers = |value: usize| {
-        let nodes = graph.nodes.iter().enumerate();
-        nodes.filter(move |(_, node)| node.inputs.contains(&value))
-    };
-    let changes = |op: &Op| op.is_linear() || *op == Op::Multiply;
-    let parts = |(at, node): (usize, &Node)| match node.op {
-        Op::Take { .. } => readers(at).any(|(_, node)| changes(&node.op)),
-        ref op => changes(op),
-    };
-    fn moves_to_layers(graph: &Graph, value: usize) -> bool {
-        let nodes = graph.nodes.iter().enumerate();
-        let mut readers = nodes
-            .filter(|(_, node)| node.inputs.contains(&value))
-            .peekable();
-        let is_read = value != graph.output && readers.peek().is_some();
-        is_read
-            && readers.all(|(at, node)| match node.op {
-                Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => moves_to_layers(graph, at),
-                ref op => op.is_linear(),
-            })
-    }
-    readers(index).any(parts) || moves_to_layers(graph, index)
-}
-
-/// The largest magnitudes in these ranges, where changes of precision are costly.
-pub(crate) fn reaches(graph: &Graph, profile: &Profile, margin: f32) -> Vec<f64> {
-    let ranges = ranges(graph, profile, margin, true).into_iter();
-    ranges.map(Range::reach).collect()
-}
-
 /// The integer that stands for a slope, and its fraction bits: the fewest that are precise enough.
 fn slope(alpha: f32) -> (i32, u32) {
     let rounded = |shift: u32| (scale::round(alpha, shift as i32), shift);
@@ -174,21 +109,6 @@ pub(super) struct Scaled {
     pub graph: FixedGraph,
     /// In the order of the layers.
     pub layers: Vec<LayerScale>,
-}
-
-/// Gives a part of the input or of an activation's value the range of the whole: no part needs a
-/// requantisation of its own.
-fn share_ranges(graph: &Graph, ranges: &mut [Range]) {
-    let mut shares = vec![false; graph.nodes.len()];
-    for (index, node) in graph.nodes.iter().enumerate() {
-        match (&node.op, node.inputs.as_slice()) {
-            (Op::Take { .. } | Op::Reshape | Op::Transpose { .. }, &[input]) if shares[input] => {
-                shares[index] = true;
-                ranges[index] = ranges[input];
-            }
-            (op, _) => shares[index] = *op == Op::Input || op.is_activation(),
-        }
-    }
 }
 
 pub(super) struct Builder<'a> {
@@ -416,7 +336,7 @@ impl<'a> Builder<'a> {
     /// becomes the integer below it.
     fn clip(&self, (low, high): (i32, i32), fraction: i32) -> ActivationOp {
         let costly = self.options.costly_requantisation;
-        let (least, most) = match costly && is_clamped(self.graph, self.current) {
+        let (least, most) = match costly && ranges::is_clamped(self.graph, self.current) {
             true => self.ranges[self.current].clamps(fraction, costly),
             false => (i32::MIN, i32::MAX),
         };

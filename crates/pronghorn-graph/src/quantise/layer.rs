@@ -17,7 +17,7 @@ use crate::{
     fixed::{Digit, Linear},
     float::Profile,
     geometry::ConvGeometry,
-    graph::{Graph, Node, Op},
+    graph::{Graph, Op},
     shape, simd,
 };
 
@@ -489,21 +489,18 @@ impl Row {
     }
 }
 
-/// The nodes that read value `index`, with their places.
-fn readers(graph: &Graph, index: usize) -> impl Iterator<Item = (usize, &Node)> {
-    let nodes = graph.nodes.iter().enumerate();
-    nodes.filter(move |(_, node)| node.inputs.contains(&index))
-}
-
 /// Whether activations alone read value `index`.
 fn is_activated(graph: &Graph, index: usize) -> bool {
-    graph.output != index && readers(graph, index).all(|(_, node)| node.op.is_activation())
+    graph.output != index
+        && graph
+            .readers(index)
+            .all(|(_, node)| node.op.is_activation())
 }
 
 /// Whether a maximum, a leaky ReLU or a clip at a negative bound reads value `index`, behind
 /// activations and moves of it.
 fn is_compared(graph: &Graph, index: usize) -> bool {
-    readers(graph, index).any(|(at, node)| match &node.op {
+    graph.readers(index).any(|(at, node)| match &node.op {
         Op::MaxPool { .. } | Op::LeakyRelu { .. } => true,
         Op::Clip { min, .. } if min.is_none_or(|min| min < 0.0) => true,
         Op::Pad { .. } | Op::Reshape | Op::Transpose { .. } | Op::Take { .. } => {

@@ -8,7 +8,7 @@
 //! section 3 (weights quantised by channel); here with powers of two.
 
 use crate::{
-    graph::{Graph, Node, Op},
+    graph::{Graph, Op},
     shape,
 };
 
@@ -26,7 +26,7 @@ pub(super) fn allowed(graph: &Graph, index: usize, result: usize) -> bool {
 pub(super) fn kept(graph: &Graph, index: usize, result: usize) -> bool {
     let moved = is_move(&graph.nodes[index].op);
     index != result
-        && readers(graph, index).all(|(reader, node)| match &node.op {
+        && graph.readers(index).all(|(reader, node)| match &node.op {
             // They work at any scale, or change it, channel by channel.
             Op::Relu | Op::Clip { .. } | Op::Function { .. } => !moved,
             // Each shift takes a circuit of its own for each size of window.
@@ -36,11 +36,6 @@ pub(super) fn kept(graph: &Graph, index: usize, result: usize) -> bool {
             Op::Multiply => node.inputs[0] != node.inputs[1],
             op => op.is_linear(),
         })
-}
-
-fn readers(graph: &Graph, index: usize) -> impl Iterator<Item = (usize, &Node)> {
-    let nodes = graph.nodes.iter().enumerate();
-    nodes.filter(move |(_, node)| node.inputs.contains(&index))
 }
 
 fn is_move(op: &Op) -> bool {

@@ -1,0 +1,79 @@
+//! The ranges that changes of precision clamp values to.
+
+use super::{function::leave_room, scale::Range};
+use crate::{
+    float::{Profile, ValueProfile},
+    graph::{Graph, Node, Op},
+};
+
+/// The range of each value on samples, with the margin. `costly`: whether changes of precision are.
+pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
+    let of_value = |(index, value): (usize, &ValueProfile)| {
+        let range = match graph.nodes[index].op {
+            Op::Clip { min, max } => Range::of(value, margin).clipped([min, max]),
+            _ => Range::of(value, margin),
+        };
+        match costly && may_saturate(graph, index) {
+            true => range.saturating(),
+            false => range,
+        }
+    };
+    let values = profile.values.iter().enumerate();
+    let mut ranges: Vec<Range> = values.map(of_value).collect();
+    leave_room(graph, profile, margin, &mut ranges);
+    if costly {
+        share(graph, &mut ranges);
+    }
+    ranges
+}
+
+/// The largest magnitudes in these ranges, where changes of precision are costly.
+pub(crate) fn reaches(graph: &Graph, profile: &Profile, margin: f32) -> Vec<f64> {
+    let ranges = of(graph, profile, margin, true).into_iter();
+    ranges.map(Range::reach).collect()
+}
+
+/// Whether words of a value may saturate: its range may have been brought to a power of two. Those
+/// of inputs, functions and products never were, and a unit of theirs counts for more.
+fn may_saturate(graph: &Graph, index: usize) -> bool {
+    let is_own = |op: &Op| matches!(op, Op::Function { .. } | Op::Multiply | Op::Square);
+    let is_read = graph.readers(index).any(|(_, reader)| is_own(&reader.op));
+    let op = &graph.nodes[index].op;
+    !(is_read || is_own(op) || *op == Op::Input)
+}
+
+/// Whether all who read a value get it clamped to its range, where changes of precision are
+/// costly: a layer or a product reads it or a part of it, or only layers do, behind moves.
+pub(crate) fn is_clamped(graph: &Graph, index: usize) -> bool {
+    let changes = |(_, node): (usize, &Node)| node.op.is_linear() || node.op == Op::Multiply;
+    let wants = |(at, node): (usize, &Node)| match node.op {
+        Op::Take { .. } => graph.readers(at).any(changes),
+        _ => changes((at, node)),
+    };
+    graph.readers(index).any(wants) || moves_to_layers(graph, index)
+}
+
+/// Whether layers alone read a value, behind moves of it.
+fn moves_to_layers(graph: &Graph, index: usize) -> bool {
+    let is_layer = |(at, node): (usize, &Node)| match node.op {
+        Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => moves_to_layers(graph, at),
+        ref op => op.is_linear(),
+    };
+    let is_read = index != graph.output && graph.readers(index).next().is_some();
+    is_read && graph.readers(index).all(is_layer)
+}
+
+/// Gives a part of the input or of an activation's value the range of the whole: no part needs a
+/// requantisation of its own.
+fn share(graph: &Graph, ranges: &mut [Range]) {
+    let mut shares = vec![false; graph.nodes.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        match (&node.op, node.inputs.as_slice()) {
+            (Op::Take { .. } | Op::Reshape | Op::Transpose { .. }, &[input]) if shares[input] => {
+                shares[index] = true;
+                ranges[index] = ranges[input];
+            }
+            (op, _) => shares[index] = *op == Op::Input || op.is_activation(),
+        }
+    }
+}
