@@ -164,6 +164,10 @@ class Pieces:
         """Images in all."""
         return int(self.work["images"])
 
+    def release(self) -> None:
+        """Lets other processes use the folder."""
+        self._lock.close()
+
     def remove(self) -> None:
         """Removes the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -315,6 +316,22 @@ def _predict_pieces(
     as_json: bool,
 ) -> None:
     """Predicts all inputs piece by piece, and writes the results once all are there."""
+    with ExitStack() as stack:
+        _predict_into(inputs, connection, channel, wanted, out, preparation, work, as_json, stack)
+
+
+def _predict_into(
+    inputs: list[Path],
+    connection: Connection,
+    channel: ClientChannel,
+    wanted: Wanted,
+    out: Path,
+    preparation: Preparation,
+    work: LongWork,
+    as_json: bool,
+    stack: ExitStack,
+) -> None:
+    """`_predict_pieces`, where `stack` gives the folder of pieces back."""
     started = time.monotonic()
     attempts = Attempts(lambda: connection.open(channel), work.give_up)
     try:
@@ -327,6 +344,7 @@ def _predict_pieces(
         inputs_digest = digest(batch.images, min(piece, MOST_AT_ONCE))
         named = {"images": images, "inputs": inputs_digest, "plan": client.plan_hash, "piece": piece}
         pieces = Pieces(out, named, work.resume)
+        stack.callback(pieces.release)
         same = replace(connection, plan_hash=client.plan_hash, model=client.model)
         missing = pieces.missing()
         left = sum(map(len, missing))
