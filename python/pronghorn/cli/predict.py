@@ -274,7 +274,8 @@ def predict(
         end_with_stdin()
     work.check(wanted.out)
     if work.batch and wanted.out is not None:
-        _predict_pieces(inputs, connection, channel, wanted, wanted.out, preparation, work, as_json)
+        with ExitStack() as stack:
+            _predict_pieces(inputs, connection, channel, wanted, wanted.out, preparation, work, as_json, stack)
         return
     output = None if wanted.out is None else OutputFile(wanted.out)
     names = read_names(wanted.names)
@@ -314,24 +315,9 @@ def _predict_pieces(
     preparation: Preparation,
     work: LongWork,
     as_json: bool,
-) -> None:
-    """Predicts all inputs piece by piece, and writes the results once all are there."""
-    with ExitStack() as stack:
-        _predict_into(inputs, connection, channel, wanted, out, preparation, work, as_json, stack)
-
-
-def _predict_into(
-    inputs: list[Path],
-    connection: Connection,
-    channel: ClientChannel,
-    wanted: Wanted,
-    out: Path,
-    preparation: Preparation,
-    work: LongWork,
-    as_json: bool,
     stack: ExitStack,
 ) -> None:
-    """`_predict_pieces`, where `stack` gives the folder of pieces back."""
+    """Predicts all inputs piece by piece, and writes the results once all are there. `stack` gives the folder back."""
     started = time.monotonic()
     attempts = Attempts(lambda: connection.open(channel), work.give_up)
     try:
