@@ -423,14 +423,18 @@ impl<'a> LayerProfile<'a> {
     /// The largest absolute result of a row over the input's range, in integers for inputs of no
     /// fraction bits.
     fn reach(&self, row: &Row, bias: f32) -> f64 {
-        let (mut low, mut high) = (self.range.low, self.range.high);
-        if self.geometry.window.padding != [0; 4] {
-            (low, high) = (low.min(0.0), high.max(0.0));
-        }
+        let inputs = self.padded([self.range.low, self.range.high]);
         let bias = f64::from(bias) * f64::from(row.fraction).exp2();
-        let least = bias + row.up * low - row.down * high;
-        let most = bias + row.up * high - row.down * low;
+        let [least, most] = row.results(bias, inputs);
         least.abs().max(most.abs())
+    }
+
+    /// A range of inputs, and zero where there is padding.
+    fn padded(&self, [low, high]: [f64; 2]) -> [f64; 2] {
+        match self.geometry.window.padding == [0; 4] {
+            true => [low, high],
+            false => [low.min(0.0), high.max(0.0)],
+        }
     }
 }
 
@@ -452,30 +456,30 @@ impl Scales {
         let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
         let input_fraction = layer.range.fraction(input_bits);
         let (low, high) = layer.range.clamps(input_fraction, layer.costly);
-        let (mut low, mut high) = (f64::from(low), f64::from(high));
-        if layer.geometry.window.padding != [0; 4] {
-            (low, high) = (low.min(0.0), high.max(0.0));
-        }
         Self {
             weight_bits,
             input_fraction,
-            inputs: [low, high],
+            inputs: layer.padded([low, high].map(f64::from)),
         }
     }
 
     /// The least and the largest result of a row of a digit.
     fn results(&self, row: &Row, bias: f32, digit: Digit) -> [f64; 2] {
-        let [low, high] = self.inputs;
         let fraction = row.fraction + self.input_fraction;
         let bias = f64::from(digit.of(scale::round(bias, fraction)));
-        [
-            bias + row.up * low - row.down * high,
-            bias + row.up * high - row.down * low,
-        ]
+        row.results(bias, self.inputs)
     }
 }
 
 impl Row {
+    /// The least and the largest result for inputs of a range.
+    fn results(&self, bias: f64, [low, high]: [f64; 2]) -> [f64; 2] {
+        [
+            bias + self.up * low - self.down * high,
+            bias + self.up * high - self.down * low,
+        ]
+    }
+
     fn new(weights: &[f32], fraction: i32, digit: Digit) -> Self {
         let sums = simd::row_sums(SimdLevel::detect(), weights, fraction, digit);
         let [up, down, squares, rounding] = sums;
