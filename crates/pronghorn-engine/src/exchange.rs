@@ -328,6 +328,20 @@ pub trait Protocol {
     fn is_due(&self, _name: &'static str) -> bool {
         true
     }
+
+    /// Whether this party's message can be made before the peer's messages in front of it have come,
+    /// all of its own in front of it being made.
+    fn is_ready(&self, _turn: Turn) -> bool {
+        false
+    }
+
+    /// Does what needs no message, before the party waits for one.
+    ///
+    /// # Errors
+    /// When that fails.
+    fn meanwhile(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// One party's half of the protocol of a plan step.
@@ -339,13 +353,58 @@ pub trait StepProtocol: Protocol {
     fn into_made(self) -> Result<Made, EngineError>;
 }
 
+/// A place in a list of messages.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// The run of messages, and how many of it come before.
+    run: usize,
+    within: usize,
+    /// Messages before it in all.
+    number: u64,
+}
+
+impl Place {
+    /// The start of the run after it, which is this one.
+    fn after(self, run: &Run) -> Self {
+        Self {
+            run: self.run + 1,
+            within: 0,
+            number: self.number + (run.count - self.within) as u64,
+        }
+    }
+
+    /// The place after it, in this run or behind it.
+    fn next(self, run: &Run) -> Self {
+        match self.within + 1 == run.count {
+            true => self.after(run),
+            false => Self {
+                within: self.within + 1,
+                number: self.number + 1,
+                ..self
+            },
+        }
+    }
+}
+
+impl Run {
+    /// Its message at a place.
+    fn turn(&self, place: Place) -> Turn {
+        Turn {
+            name: self.message.name,
+            index: self.first + place.within,
+            last: self.last && place.within + 1 == self.count,
+        }
+    }
+}
+
 /// The machine of one party's half of a protocol.
 pub struct Exchange<P> {
     protocol: P,
     messages: Messages,
-    /// The run of messages that is under way, and how many of it are through.
-    run: usize,
-    within: usize,
+    /// The first message that is not through.
+    place: Place,
+    /// The party's own messages before it are sent.
+    sent: Place,
     /// Rows of the messages that are through.
     rows: u64,
 }
@@ -356,8 +415,8 @@ impl<P: Protocol> Exchange<P> {
         let mut exchange = Self {
             protocol,
             messages,
-            run: 0,
-            within: 0,
+            place: Place::default(),
+            sent: Place::default(),
             rows: 0,
         };
         exchange.skip();
@@ -382,21 +441,18 @@ impl<P: Protocol> Exchange<P> {
         &self.messages
     }
 
+    fn run(&self, place: Place) -> Option<&Run> {
+        self.messages.runs.get(place.run)
+    }
+
     fn current(&self) -> Option<&Run> {
-        self.messages.runs.get(self.run)
+        self.run(self.place)
     }
 
     /// The next message, if it goes this way.
     fn turn(&self, way: Want) -> Result<(Turn, Length), EngineError> {
         match self.current() {
-            Some(run) if self.want() == way => {
-                let turn = Turn {
-                    name: run.message.name,
-                    index: run.first + self.within,
-                    last: run.last && self.within + 1 == run.count,
-                };
-                Ok((turn, run.message.length))
-            }
+            Some(run) if self.want() == way => Ok((run.turn(self.place), run.message.length)),
             Some(run) => {
                 let state = match (way, run.message.from) {
                     (Want::Send, Party::Client) => "waits for the client's message",
@@ -410,27 +466,72 @@ impl<P: Protocol> Exchange<P> {
         }
     }
 
-    /// Goes on to the next message.
+    /// The party's next message, while it waits for the peer, where it can be made already. What
+    /// comes after an optional message is not known yet.
+    fn next_ahead(&self) -> Option<(Place, Turn, Length)> {
+        if self.want() != Want::Receive {
+            return None;
+        }
+        let mut place = self.place.max(self.sent);
+        while let Some(run) = self.run(place)
+            && !run.message.optional
+        {
+            if run.message.from == P::PARTY {
+                let turn = run.turn(place);
+                let ready = self.protocol.is_ready(turn);
+                return ready.then_some((place, turn, run.message.length));
+            }
+            place = place.after(run);
+        }
+        None
+    }
+
+    /// Writes one of the party's messages.
+    fn make(
+        &mut self,
+        (turn, length): (Turn, Length),
+        out: &mut Vec<u8>,
+    ) -> Result<(), EngineError> {
+        let start = out.len();
+        self.protocol.make(turn, out)?;
+        debug_assert!(
+            length.allows(out.len() - start),
+            "step {}: {} {} has {} bytes, and {length:?} by its list",
+            self.messages.step,
+            turn.name,
+            turn.index,
+            out.len() - start
+        );
+        Ok(())
+    }
+
+    /// Goes on to the next message that is not through.
     fn advance(&mut self) {
-        let Some(run) = self.messages.runs.get(self.run) else {
+        self.pass();
+        while self.want() == Want::Send && self.place < self.sent {
+            self.pass();
+        }
+    }
+
+    /// Goes on by a message.
+    fn pass(&mut self) {
+        let Some(run) = self.messages.runs.get(self.place.run) else {
             return;
         };
         self.rows += run.message.rows;
-        self.within += 1;
-        if self.within == run.count {
-            (self.run, self.within) = (self.run + 1, 0);
-            self.skip();
-        }
+        self.place = self.place.next(run);
+        self.skip();
     }
 
     /// Passes over messages that are not due.
     fn skip(&mut self) {
-        while let Some(Run { message, count, .. }) = self.messages.runs.get(self.run)
-            && message.optional
-            && !self.protocol.is_due(message.name)
+        while let Some(run) = self.messages.runs.get(self.place.run)
+            && run.message.optional
+            && self.place.within == 0
+            && !self.protocol.is_due(run.message.name)
         {
-            self.rows += *count as u64 * message.rows;
-            self.run += 1;
+            self.rows += run.count as u64 * run.message.rows;
+            self.place = self.place.after(run);
         }
     }
 }
@@ -447,19 +548,30 @@ impl<P: Protocol> Machine for Exchange<P> {
     }
 
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        let (turn, length) = self.turn(Want::Send)?;
-        let start = out.len();
-        self.protocol.make(turn, out)?;
-        debug_assert!(
-            length.allows(out.len() - start),
-            "step {}: {} {} has {} bytes, and {length:?} by its list",
-            self.messages.step,
-            turn.name,
-            turn.index,
-            out.len() - start
-        );
+        let next = self.turn(Want::Send)?;
+        self.make(next, out)?;
         self.advance();
         Ok(())
+    }
+
+    fn ahead(&self) -> Option<u64> {
+        let (place, ..) = self.next_ahead()?;
+        Some(place.number - self.place.number)
+    }
+
+    fn send_ahead(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let Some((place, turn, length)) = self.next_ahead() else {
+            return self.send(out);
+        };
+        self.make((turn, length), out)?;
+        if let Some(run) = self.run(place) {
+            self.sent = place.next(run);
+        }
+        Ok(())
+    }
+
+    fn meanwhile(&mut self) -> Result<(), EngineError> {
+        self.protocol.meanwhile()
     }
 
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {

@@ -386,6 +386,18 @@ impl Machine for Run {
         self.go_on(|machine| machine.send(out))
     }
 
+    fn ahead(&self) -> Option<u64> {
+        self.current().and_then(Machine::ahead)
+    }
+
+    fn send_ahead(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        self.go_on(|machine| machine.send_ahead(out))
+    }
+
+    fn meanwhile(&mut self) -> Result<(), EngineError> {
+        self.go_on(|machine| machine.meanwhile())
+    }
+
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {
         self.go_on(|machine| machine.receive(message))
     }
@@ -419,6 +431,18 @@ macro_rules! delegate_machine {
 
             fn send(&mut self, out: &mut Vec<u8>) -> Result<(), Self::Error> {
                 self.$field.send(out)
+            }
+
+            fn ahead(&self) -> Option<u64> {
+                self.$field.ahead()
+            }
+
+            fn send_ahead(&mut self, out: &mut Vec<u8>) -> Result<(), Self::Error> {
+                self.$field.send_ahead(out)
+            }
+
+            fn meanwhile(&mut self) -> Result<(), Self::Error> {
+                self.$field.meanwhile()
             }
 
             fn receive(&mut self, message: &[u8]) -> Result<(), Self::Error> {

@@ -6,7 +6,7 @@ pub(crate) mod simd;
 use aes::Aes128Enc;
 use aes::cipher::{Array, BlockCipherEncrypt, KeyInit, array::typenum::U16};
 use pronghorn_ring::SimdLevel;
-use zeroize::ZeroizeOnDrop;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::Block;
 
@@ -68,6 +68,34 @@ impl Aes128 {
                 self.encrypt(out);
             }
         }
+    }
+
+    /// Replaces block `j` by `E(E(x) + first + j) + E(x)`, sums being bitwise and tweaks modulo 2^64.
+    pub(crate) fn hash(&self, first: u64, blocks: &mut [Block]) {
+        let whole = match &self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Cipher::Vaes(cipher) => {
+                let whole = blocks.len() / simd::WIDEST * simd::WIDEST;
+                simd::hash(cipher, first, &mut blocks[..whole]);
+                whole
+            }
+            Cipher::Other(_) => 0,
+        };
+        let mut inner = [Block::ZERO; BATCH];
+        let mut tweak = first.wrapping_add(whole as u64);
+        for batch in blocks[whole..].chunks_mut(BATCH) {
+            let inner = &mut inner[..batch.len()];
+            self.encrypt_to(batch, inner);
+            for (batch, inner) in batch.iter_mut().zip(&*inner) {
+                *batch = *inner ^ Block::from_u128(tweak.into());
+                tweak = tweak.wrapping_add(1);
+            }
+            self.encrypt(batch);
+            for (batch, inner) in batch.iter_mut().zip(inner) {
+                *batch ^= *inner;
+            }
+        }
+        inner.zeroize();
     }
 
     /// The cipher on vectors, where the CPU and the level of this value have it.

@@ -40,6 +40,30 @@ pub trait Machine {
     /// When the message is malformed or out of turn; the machine is then of no further use.
     fn receive(&mut self, message: &[u8]) -> Result<(), Self::Error>;
 
+    /// While it waits for the peer: how many messages, of both parties, come before its own next one
+    /// in the protocol's order, where that one can be made already. `None` otherwise.
+    ///
+    /// To send it now changes no byte of either direction. It saves the wait alone.
+    fn ahead(&self) -> Option<u64> {
+        None
+    }
+
+    /// Appends the message of [`Machine::ahead`] to `out`.
+    ///
+    /// # Errors
+    /// As [`Machine::send`].
+    fn send_ahead(&mut self, out: &mut Vec<u8>) -> Result<(), Self::Error> {
+        self.send(out)
+    }
+
+    /// Does what needs no message, before it waits for one.
+    ///
+    /// # Errors
+    /// As [`Machine::send`].
+    fn meanwhile(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// The longest message it would take next, in bytes: the bound before anything is allocated.
     fn max_incoming(&self) -> usize;
 

@@ -10,6 +10,9 @@ use crate::{
 };
 
 /// Sends and receives for `machine` until it is done; calls `on_progress` after every message.
+///
+/// Before it waits for the peer it sends what the machine can make already, and does what needs no
+/// message. So both parties work at a time.
 pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
     machine: &mut M,
     link: &mut Link,
@@ -24,6 +27,13 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
                 link.send(Kind::Data, message)?;
             }
             Want::Receive => {
+                if send_ahead(machine, link)? {
+                    continue;
+                }
+                machine.meanwhile()?;
+                if send_ahead(machine, link)? {
+                    continue;
+                }
                 // The last one is added to the transcript only now that this side has nothing to do
                 // but wait.
                 link.note(&incoming);
@@ -37,6 +47,21 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
         }
         on_progress(machine.progress());
     }
+}
+
+/// Sends the machine's next message, if that can be made before the peer's have come; whether it was
+/// sent. It never blocks, since the peer may be doing the same.
+fn send_ahead<M: Machine<Error = EngineError> + ?Sized>(
+    machine: &mut M,
+    link: &mut Link,
+) -> Result<bool, SessionError> {
+    let Some(frames) = machine.ahead().filter(|_| link.has_room()) else {
+        return Ok(false);
+    };
+    let mut message = link.buffer();
+    machine.send_ahead(&mut message)?;
+    link.send_ahead(frames, message)?;
+    Ok(true)
 }
 
 impl Done {

@@ -1,6 +1,7 @@
 //! One connection: frames in, frames out through a writer thread, time limits, counters.
 
 use std::{
+    collections::VecDeque,
     io::{BufRead, BufReader, Read},
     net::Shutdown,
     time::{Duration, Instant},
@@ -25,9 +26,14 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// A connection in use.
 pub(crate) struct Link {
-    /// Frames so far but `Error`, of both parties, and of this one.
+    /// Frames so far but `Error`, of both parties in the order of their protocol. Those that were
+    /// sent ahead count when the frames before them have come.
     frames: u64,
+    /// The places of frames that were sent ahead, in order.
+    ahead: VecDeque<u64>,
+    /// Frames of this party, and of the peer.
     sent: u64,
+    heard: u64,
     /// The peer's frames.
     received: Way,
     /// One of them that is to be added yet: its place and kind.
@@ -92,7 +98,9 @@ impl Link {
         let sent = Way::on_channel(party, binding);
         Ok(Self {
             frames: 0,
+            ahead: VecDeque::new(),
             sent: 0,
+            heard: 0,
             received: Way::on_channel(party.peer(), binding),
             unread: None,
             writer: Some(Writer::start(sent, writing, timeouts, ends.clone())?),
@@ -118,21 +126,49 @@ impl Link {
     /// Queues a frame; blocks only while the queue is full. `Done` is sealed with the transcript's
     /// digest.
     pub(crate) fn send(&mut self, kind: Kind, payload: Vec<u8>) -> Result<(), SessionError> {
+        self.queue(self.frames, kind, payload)?;
+        self.pass();
+        Ok(())
+    }
+
+    /// Whether a frame can be queued without blocking.
+    pub(crate) fn has_room(&self) -> bool {
+        self.writer.as_ref().is_some_and(Writer::has_room)
+    }
+
+    /// Queues a message of a machine before `frames` others of its protocol, the peer's next one
+    /// among them. Who waits for the peer must not block, so ask [`Link::has_room`] first.
+    pub(crate) fn send_ahead(&mut self, frames: u64, payload: Vec<u8>) -> Result<(), SessionError> {
+        let place = self.frames + frames;
+        self.queue(place, Kind::Data, payload)?;
+        self.ahead.push_back(place);
+        Ok(())
+    }
+
+    /// Goes on by a frame, and by those behind it that were sent ahead.
+    fn pass(&mut self) {
+        self.frames += 1;
+        while self.ahead.front() == Some(&self.frames) {
+            self.ahead.pop_front();
+            self.frames += 1;
+        }
+    }
+
+    fn queue(&mut self, place: u64, kind: Kind, payload: Vec<u8>) -> Result<(), SessionError> {
         self.check_stop()?;
         let received = (kind == Kind::Done).then(|| self.received.digest());
         let sealed = received.map_or(0, |digest| digest.len());
         let bytes = (HEADER_BYTES + payload.len() + sealed) as u64;
         let outgoing = Outgoing {
-            place: self.frames,
+            place,
             kind,
             payload,
             received,
         };
         let writer = self.writer.as_ref().ok_or(SessionError::Over)?;
-        if writer.queue.send(outgoing).is_err() {
+        if writer.send(outgoing).is_err() {
             return Err(self.write_failure());
         }
-        self.frames += 1;
         self.sent += 1;
         self.traffic.bytes_sent += bytes;
         self.traffic.messages += 1;
@@ -188,7 +224,7 @@ impl Link {
 
     /// Frames that have come from the peer, but for errors.
     pub(crate) fn heard(&self) -> u64 {
-        self.frames - self.sent
+        self.heard
     }
 
     /// Adds the frame of [`Link::receive_data`], where that was not done yet.
@@ -228,7 +264,8 @@ impl Link {
         }
         debug_assert!(self.unread.is_none(), "frames are added in their order");
         self.unread = Some((self.frames, kind));
-        self.frames += 1;
+        self.heard += 1;
+        self.pass();
         Ok(kind)
     }
 
@@ -416,6 +453,57 @@ mod tests {
         thread::sleep(Duration::from_millis(100));
         let writer = link.writer.as_ref().expect("it is open");
         writer.used.try_iter().count()
+    }
+
+    /// Both send ahead of what they take, and count alike: the sealed frame opens.
+    #[test]
+    fn crossing_frames_keep_their_places() {
+        let [mut client, mut server] = links();
+        let mut payload = Vec::new();
+        let mut take = |link: &mut Link| {
+            link.note(&payload);
+            link.receive_data(10, &mut payload).expect("it was sent");
+            link.note(&payload);
+        };
+        // The list: c0 c1 s0 s1 c2 c3 s2.
+        send(&mut client, Kind::Data, 1);
+        send(&mut client, Kind::Data, 2);
+        take(&mut server);
+        // s0 before c1 is taken, c2 and c3 before s0 and s1 are.
+        server.send_ahead(1, vec![3; 3]).expect("the peer reads");
+        for (frames, length) in [(2, 4), (3, 5)] {
+            assert!(client.has_room());
+            client
+                .send_ahead(frames, vec![4; length])
+                .expect("the peer reads");
+            thread::sleep(Duration::from_millis(20));
+        }
+        take(&mut server);
+        send(&mut server, Kind::Data, 6);
+        // s2 before c2 and c3.
+        server.send_ahead(2, vec![7; 7]).expect("the peer reads");
+        (0..3).for_each(|_| take(&mut client));
+        (0..2).for_each(|_| take(&mut server));
+        assert_eq!((client.frames, server.frames), (7, 7));
+        assert_eq!((client.heard(), server.heard()), (3, 4));
+        send(&mut server, Kind::Done, 1);
+        let accept = [(Kind::Done, MAX_HANDSHAKE)];
+        let kind = client.receive(&accept, &mut payload);
+        assert!(matches!(kind, Ok(Kind::Done)));
+    }
+
+    /// A frame with another place than the peer's is found.
+    #[test]
+    fn frames_at_other_places_are_damage() {
+        let [mut client, mut server] = links();
+        let mut payload = Vec::new();
+        client.send_ahead(1, vec![1]).expect("the peer reads");
+        server.receive_data(10, &mut payload).expect("it was sent");
+        server.note(&payload);
+        send(&mut server, Kind::Done, 1);
+        let accept = [(Kind::Done, MAX_HANDSHAKE)];
+        let found = client.receive(&accept, &mut payload);
+        assert!(matches!(found, Err(SessionError::Damaged)));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A running hash of a connection, by which both parties notice what the line has changed.
 //!
 //! Each direction has a hash of its frames but `Error`: the place of a frame among those of both
-//! directions, its kind, its length and a checksum of its payload. Messages of the two directions
-//! never cross, so both parties count alike. `Done` is sealed: the digest of both hashes, its own
+//! directions, its kind, its length and a checksum of its payload. Places are those of the protocol's
+//! order, which both parties know. A message that is sent ahead has the place that it would have
+//! had otherwise, so both parties count alike. `Done` is sealed: the digest of both hashes, its own
 //! fields included, follows these. Who receives it compares before it hands out or keeps what the
 //! batch made.
 //!

@@ -5,9 +5,10 @@ use std::{
     net::Shutdown,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
         mpsc::{
-            Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError, channel,
-            sync_channel,
+            Receiver, RecvTimeoutError, SendError, Sender, SyncSender, TryRecvError, TrySendError,
+            channel, sync_channel,
         },
     },
     thread::{self, JoinHandle},
@@ -112,7 +113,9 @@ impl Drop for Ending {
 
 /// A thread that writes frames.
 pub(crate) struct Writer {
-    pub(crate) queue: SyncSender<Outgoing>,
+    queue: SyncSender<Outgoing>,
+    /// Frames that the thread has not taken from the queue.
+    waiting: Arc<AtomicUsize>,
     /// Buffers that have been written; disconnected once the thread has ended.
     pub(crate) used: Receiver<Vec<u8>>,
     pub(crate) sent: Arc<Sent>,
@@ -129,11 +132,16 @@ impl Writer {
         let (queue, jobs) = sync_channel(QUEUE);
         let (give_back, used) = channel();
         let sent = Arc::new(Sent::new(way));
+        let waiting = Arc::new(AtomicUsize::new(0));
         let thread = thread::Builder::new()
             .name("pronghorn writer".into())
             .spawn({
                 let ending = Ending(sent.clone());
                 let transport = Timed::new(transport, ends);
+                let jobs = Jobs {
+                    queue: jobs,
+                    waiting: waiting.clone(),
+                };
                 move || write_all(&jobs, &give_back, &ending.0, transport, timeouts)
             })
             .map_err(|source| SessionError::System {
@@ -142,10 +150,22 @@ impl Writer {
             })?;
         Ok(Self {
             queue,
+            waiting,
             used,
             sent,
             thread,
         })
+    }
+
+    /// Queues a frame; blocks while the queue is full.
+    pub(crate) fn send(&self, frame: Outgoing) -> Result<(), SendError<Outgoing>> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.queue.send(frame)
+    }
+
+    /// Whether the next frame finds room in the queue. Nobody else fills it.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) < QUEUE
     }
 
     /// Queues last words, once there is room for them: a peer who reads nothing until then will not
@@ -157,6 +177,7 @@ impl Writer {
             payload: message.encode(),
             received: None,
         };
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         while let Err(TrySendError::Full(unsaid)) = self.queue.try_send(words) {
             if Instant::now() >= deadline {
                 return;
@@ -193,10 +214,36 @@ impl Writer {
     }
 }
 
+/// The queue, at its end.
+struct Jobs {
+    queue: Receiver<Outgoing>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Jobs {
+    /// The next frame. The queue has room for another one when it counts as taken.
+    fn next(&self) -> Option<Outgoing> {
+        let frame = self.queue.recv().ok()?;
+        self.taken();
+        Some(frame)
+    }
+
+    /// The next frame, where it is there.
+    fn try_next(&self) -> Result<Outgoing, TryRecvError> {
+        let frame = self.queue.try_recv()?;
+        self.taken();
+        Ok(frame)
+    }
+
+    fn taken(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The writer thread: frames from the queue until it is closed; flushes whenever it is empty. A
 /// frame is added to the transcript when it is on its way, and whoever waits for it has it.
 fn write_all(
-    jobs: &Receiver<Outgoing>,
+    jobs: &Jobs,
     give_back: &Sender<Vec<u8>>,
     sent: &Sent,
     transport: Timed,
@@ -204,7 +251,7 @@ fn write_all(
 ) -> Result<(), FrameError> {
     let mut writer = BufWriter::with_capacity(BUFFER, transport);
     let mut write = || {
-        let mut next = jobs.recv().ok();
+        let mut next = jobs.next();
         while let Some(mut frame) = next {
             sent.seal(&mut frame);
             let (time, stall) = (
@@ -213,7 +260,7 @@ fn write_all(
             );
             writer.get_mut().allow(time, stall);
             frame::write_frame(&mut writer, frame.kind, &frame.payload)?;
-            let waiting = jobs.try_recv();
+            let waiting = jobs.try_next();
             if waiting.is_err() {
                 writer.flush()?;
             }
@@ -224,7 +271,7 @@ fn write_all(
                 let _ = give_back.send(frame.payload);
             }
             next = match waiting {
-                Err(TryRecvError::Empty) => jobs.recv().ok(),
+                Err(TryRecvError::Empty) => jobs.next(),
                 waiting => waiting.ok(),
             };
         }

@@ -1,6 +1,6 @@
 //! A toy protocol, and the tables of all protocols.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 
@@ -23,6 +23,55 @@ pub(crate) fn assert_table<'a>(source: &str, names: impl IntoIterator<Item = &'a
 pub(crate) fn names(messages: &Messages) -> impl Iterator<Item = &'static str> {
     let first = messages.runs.iter().filter(|run| run.first == 0);
     first.map(|run| run.message.name)
+}
+
+/// Runs both to the end through two lines, where `choose(n)` says who of `n` is next: whoever can
+/// send, also ahead, do something meanwhile, or take what has come. The length of each message, in
+/// the order of the list.
+pub(crate) fn crossed<C: Protocol, S: Protocol>(
+    client: &mut Exchange<C>,
+    server: &mut Exchange<S>,
+    mut choose: impl FnMut(usize) -> usize,
+) -> Result<Vec<usize>, EngineError> {
+    let mut lines: [VecDeque<(u64, Vec<u8>)>; 2] = Default::default();
+    let mut lengths = BTreeMap::new();
+    while client.want() != Want::Done || server.want() != Want::Done {
+        let party = choose(2);
+        let place = [client.place.number, server.place.number][party];
+        let machine: &mut dyn Machine<Error = EngineError> = match party {
+            0 => client,
+            _ => server,
+        };
+        let (mut message, ahead) = (Vec::new(), machine.ahead());
+        let sent = match (machine.want(), ahead) {
+            (Want::Send, _) => {
+                machine.send(&mut message)?;
+                Some(place)
+            }
+            (Want::Receive, Some(before)) if choose(2) == 0 => {
+                machine.send_ahead(&mut message)?;
+                Some(place + before)
+            }
+            (Want::Receive, _) => {
+                if choose(2) == 0 {
+                    machine.meanwhile()?;
+                }
+                if let Some((at, message)) = lines[party].pop_front() {
+                    assert_eq!(at, place, "both parties count alike");
+                    assert!(message.len() <= machine.max_incoming());
+                    machine.receive(&message)?;
+                }
+                None
+            }
+            (Want::Done, _) => None,
+        };
+        if let Some(place) = sent {
+            assert!(lengths.insert(place, message.len()).is_none());
+            lines[1 - party].push_back((place, message));
+        }
+    }
+    assert!(lengths.keys().copied().eq(0..lengths.len() as u64));
+    Ok(lengths.into_values().collect())
 }
 
 const QUESTION: &str = "a question";
@@ -73,6 +122,12 @@ impl<const CLIENT: bool> Protocol for Toy<CLIENT> {
     fn is_due(&self, name: &'static str) -> bool {
         assert_eq!(name, HINT, "asked of optional messages alone");
         self.hint
+    }
+
+    /// Answer `i` can be made after question `i`, and questions at any time.
+    fn is_ready(&self, turn: Turn) -> bool {
+        let questions = self.turns.iter().filter(|turn| turn.name == QUESTION);
+        turn.name == QUESTION || questions.count() > turn.index
     }
 }
 
@@ -274,4 +329,85 @@ fn thousands_of_equal_messages_are_one_run() {
     assert_eq!(parts.range(10_000), 100_000..100_001);
     let none = Parts { items: 0, most: 10 };
     assert_eq!(none.messages(Party::Client, QUESTION, 4).count(), 0);
+}
+
+/// Three questions, their answers, three more.
+fn windows() -> Messages {
+    let (question, answer) = (Message::client(QUESTION, 3), Message::server(ANSWER, 1));
+    let window = [question, question, question, answer, answer, answer];
+    Messages::new("toy").with_all([window; 2].concat())
+}
+
+#[test]
+fn messages_that_are_sent_ahead_keep_their_places() {
+    let mut client = Exchange::new(windows(), Toy::<true>::default());
+    let mut server = Exchange::new(windows(), Toy::<false>::default());
+    let mut message = Vec::new();
+    assert_eq!(client.ahead(), None, "it is the client's turn");
+    assert_eq!(server.ahead(), None, "there is nothing to answer");
+    for _ in 0..3 {
+        message.clear();
+        client.send(&mut message).unwrap();
+        server.receive(&message).unwrap();
+    }
+    // Both may be ahead: the client by its next questions, behind three answers.
+    for before in 3..6 {
+        assert_eq!(client.ahead(), Some(before));
+        client.send_ahead(&mut message).unwrap();
+    }
+    assert_eq!(client.ahead(), None, "no more questions");
+    assert_eq!(client.want(), Want::Receive);
+    assert_eq!(client.place.number, 3);
+    for _ in 0..3 {
+        message.clear();
+        server.send(&mut message).unwrap();
+        client.receive(&message).unwrap();
+    }
+    // The questions are through with the last answer before them.
+    assert_eq!(client.place.number, 9);
+    assert_eq!((client.want(), client.ahead()), (Want::Receive, None));
+    out_of_turn(client.send_ahead(&mut message), "waits for the server's message");
+}
+
+#[test]
+fn what_comes_behind_an_optional_message_is_not_sent_ahead() {
+    let (question, hint) = (
+        Message::client(QUESTION, 3),
+        Message::server(HINT, 10).open().optional(),
+    );
+    let list = Messages::new("toy").with_all([question, hint, question]);
+    let toy = Toy::<true> {
+        hint: true,
+        ..Toy::default()
+    };
+    let mut client = Exchange::new(list, toy);
+    client.send(&mut Vec::new()).unwrap();
+    assert_eq!((client.want(), client.ahead()), (Want::Receive, None));
+}
+
+#[test]
+fn crossing_messages_end_where_others_do() {
+    let mut state = 1_u64;
+    for _ in 0..200 {
+        let mut client = Exchange::new(windows(), Toy::<true>::default());
+        let mut server = Exchange::new(windows(), Toy::<false>::default());
+        let lengths = crossed(&mut client, &mut server, |count| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 40) as usize % count
+        });
+        assert_eq!(lengths.unwrap(), [3, 3, 3, 1, 1, 1, 3, 3, 3, 1, 1, 1]);
+        assert_eq!(client.progress(), server.progress());
+        let turns = |turns: Vec<Turn>, name| -> Vec<usize> {
+            let turns = turns.into_iter().filter(|turn| turn.name == name);
+            turns.map(|turn| turn.index).collect()
+        };
+        for turns_of in [
+            client.finish().unwrap().turns,
+            server.finish().unwrap().turns,
+        ] {
+            for name in [QUESTION, ANSWER] {
+                assert_eq!(turns(turns_of.clone(), name), [0, 1, 2, 3, 4, 5]);
+            }
+        }
+    }
 }

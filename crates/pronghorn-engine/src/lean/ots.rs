@@ -247,24 +247,41 @@ impl Supply {
         turn: Turn,
         out: &mut Vec<u8>,
     ) -> Result<(), EngineError> {
-        self.hand_out(work, randoms)?;
+        if is_corrections(turn) {
+            self.hand_out(work, randoms)?;
+        }
         let step = &work.layout.step;
         match (&self.ots, turn.name) {
-            (Ots::Extension(..), SERVER_OTS | CLIENT_OTS) => {
-                return self.receive(work, randoms, turn, out);
-            }
+            (Ots::Extension(..), SERVER_OTS | CLIENT_OTS) => self.receive(work, randoms, turn, out),
             (Ots::Silent(sends, _), SERVER_CORRECTIONS | CLIENT_CORRECTIONS) => {
-                sends.with(step, |ots| ots.round(out))?;
+                sends.with(step, |ots| ots.round(out))
             }
             (Ots::Silent(_, receives), SERVER_CHALLENGE | CLIENT_CHALLENGE) => {
-                receives.with(step, |ots| ots.challenge(out))?;
+                receives.with(step, |ots| ots.challenge(out))
             }
             (Ots::Silent(..), SERVER_ANSWER | CLIENT_ANSWER) => {
                 out.append(&mut self.answer);
+                Ok(())
             }
-            _ => return Err(turn.unknown()),
+            _ => Err(turn.unknown()),
         }
-        self.hand_out(work, randoms)
+    }
+
+    /// Whether one of the messages can be made, if those of this party before it are.
+    pub fn is_ready(&self, work: &Work, turn: Turn) -> bool {
+        let step = &work.layout.step;
+        let ready = match (&self.ots, turn.name) {
+            (Ots::Extension(..), SERVER_OTS | CLIENT_OTS) => Ok(true),
+            (Ots::Silent(sends, _), SERVER_CORRECTIONS | CLIENT_CORRECTIONS) => {
+                sends.with(step, |ots| Ok(ots.is_spent()))
+            }
+            (Ots::Silent(_, receives), SERVER_CHALLENGE | CLIENT_CHALLENGE) => {
+                receives.with(step, |ots| Ok(ots.has_corrections()))
+            }
+            (Ots::Silent(..), SERVER_ANSWER | CLIENT_ANSWER) => Ok(!self.answer.is_empty()),
+            _ => Ok(false),
+        };
+        ready.unwrap_or(false)
     }
 
     /// Takes one of the peer's.
@@ -279,9 +296,11 @@ impl Supply {
         turn: Turn,
         message: &[u8],
     ) -> Result<(), EngineError> {
-        self.hand_out(work, randoms)?;
+        if is_corrections(turn) {
+            self.hand_out(work, randoms)?;
+        }
         let step = &work.layout.step;
-        let taken = match (&self.ots, turn.name) {
+        match (&self.ots, turn.name) {
             (Ots::Extension(..), SERVER_OTS | CLIENT_OTS) => {
                 self.send(work, randoms, turn, message)
             }
@@ -297,10 +316,8 @@ impl Supply {
             (Ots::Silent(_, receives), SERVER_ANSWER | CLIENT_ANSWER) => {
                 receives.with(step, |ots| ots.verify(message))
             }
-            _ => return Err(turn.unknown()),
-        };
-        taken?;
-        self.hand_out(work, randoms)
+            _ => Err(turn.unknown()),
+        }
     }
 
     /// As the receiver of the extension: random OTs of a part, and the message to their sender.
@@ -383,6 +400,11 @@ impl Supply {
         }
         done_sent.and(done_received)
     }
+}
+
+/// Whether a message begins a round, for which all OTs of the round before must be taken.
+fn is_corrections(turn: Turn) -> bool {
+    [SERVER_CORRECTIONS, CLIENT_CORRECTIONS].contains(&turn.name)
 }
 
 /// The rounds of both directions side by side, with the bytes of their corrections: by the server

@@ -32,6 +32,8 @@ pub struct LeanParty {
     share: Share,
     randoms: Vec<Randoms>,
     runs: Vec<Run>,
+    /// Messages of the turns that were taken.
+    heard: usize,
     /// Messages of the first turn, which come before the client has chosen its OTs.
     early: Vec<(Turn, Vec<u8>)>,
     /// Whether a message was refused: some tiles may have taken a part of it.
@@ -101,6 +103,7 @@ impl LeanParty {
             share,
             randoms,
             runs: Vec::new(),
+            heard: 0,
             early: Vec::new(),
             failed: false,
         }
@@ -213,7 +216,28 @@ impl LeanParty {
         let taken = runs.try_for_each(|(run, piece)| {
             run.take(Programs::levels(index), Programs::sender(index), piece)
         });
-        taken.map_err(|source| self.work.error(source))
+        taken.map_err(|source| self.work.error(source))?;
+        self.heard += 1;
+        Ok(())
+    }
+
+    /// Whether a message can be made. One of products can when the peer's of the same part, in the
+    /// turn before it, was taken: all OTs are there by then.
+    fn is_ready(&self, turn: Turn) -> bool {
+        if turn.name != PRODUCTS {
+            let supply = self.supply.as_ref();
+            return supply.is_some_and(|supply| supply.is_ready(&self.work, turn));
+        }
+        if self.runs.is_empty() || !self.early.is_empty() || self.failed {
+            return false;
+        }
+        let parts = self.work.parts.len();
+        let (index, part) = (turn.index / parts, turn.index % parts);
+        match index.checked_sub(1) {
+            None => false,
+            // Every second turn is the peer's.
+            Some(before) => self.heard > before / 2 * parts + part,
+        }
     }
 
     /// The message behind the name of what was prepared.
@@ -351,6 +375,14 @@ macro_rules! party {
 
             fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
                 self.0.take(turn, message)
+            }
+
+            fn is_ready(&self, turn: Turn) -> bool {
+                self.0.is_ready(turn)
+            }
+
+            fn meanwhile(&mut self) -> Result<(), EngineError> {
+                self.0.hand_out()
             }
         }
 

@@ -142,12 +142,18 @@ impl Preparing {
         self.supply.take(work, randoms, turn, message)
     }
 
+    /// Takes silent OTs that are there.
+    fn hand_out(&mut self) -> Result<(), EngineError> {
+        let PreparedLean { work, randoms, .. } = &mut self.prepared;
+        match work.layout.programs.turns() {
+            0 => Ok(()),
+            _ => self.supply.hand_out(work, randoms),
+        }
+    }
+
     /// What was prepared. Silent OTs may have been there without a message.
     fn finish(mut self) -> Result<PreparedLean, EngineError> {
-        let PreparedLean { work, randoms, .. } = &mut self.prepared;
-        if work.layout.programs.turns() > 0 {
-            self.supply.hand_out(work, randoms)?;
-        }
+        self.hand_out()?;
         Ok(self.prepared)
     }
 }
@@ -187,6 +193,15 @@ macro_rules! preparing {
 
             fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
                 self.0.take(turn, message)
+            }
+
+            fn is_ready(&self, turn: Turn) -> bool {
+                let Preparing { prepared, supply } = &self.0;
+                supply.is_ready(&prepared.work, turn)
+            }
+
+            fn meanwhile(&mut self) -> Result<(), EngineError> {
+                self.0.hand_out()
             }
         }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::EngineError,
-    exchange::tests::{assert_table, names},
+    exchange::tests::{assert_table, crossed, names},
     garbled::tests::{Random, connection, opened, pooled, run, single, step},
     machine::{Machine, PreparedStep, StepMachine},
     ots::{
@@ -210,6 +210,51 @@ fn check_steps(ots: &[Ots; 2], alternates: bool) {
             // Turns alternate: levels and one more, the first of the server.
             assert!(!alternates || traffic.turns + 1 == layout.programs.turns());
         }
+    }
+}
+
+/// Steps of several parts, whose messages cross, on OTs of several rounds: the same outputs, and as
+/// many bytes in each message as without.
+#[test]
+fn crossing_messages_equal_the_ideal_functionality() {
+    let mut random = Random(7);
+    let (windows, inputs, images) = (single(70), 70, 3000);
+    let layout = layout(&windows, inputs, images);
+    let parts = layout.programs.parts(&layout.programs.tiles(images)).len();
+    assert!(parts > 2, "{parts}");
+    for ots in [lean_ots, silent_ots] {
+        let (values, [client, server]) = shared(&mut random, inputs, images);
+        let expected = ideal(&windows, &values, images);
+        let [ours, theirs] = ots();
+        let mut client = LeanClient::new(layout.clone(), client, ours).unwrap();
+        let mut server = LeanServer::new(layout.clone(), server, theirs).unwrap();
+        let choose = |count| random.next() as usize % count;
+        let lengths = crossed(&mut client, &mut server, choose).unwrap();
+        let shares = [Box::new(client).into_made(), Box::new(server).into_made()];
+        let [client, server] = shares.map(|made| made.unwrap().share);
+        assert_eq!(opened(&client, &server, OUTPUT_BITS), expected);
+
+        let [ours, theirs] = ots();
+        let mut client = LeanClient::new(layout.clone(), Share::Zero, ours).unwrap();
+        let mut server = LeanServer::new(layout.clone(), Share::Zero, theirs).unwrap();
+        let mut in_order = Vec::new();
+        loop {
+            use crate::machine::Want;
+            let mut message = Vec::new();
+            match (client.want(), server.want()) {
+                (Want::Send, _) => {
+                    client.send(&mut message).unwrap();
+                    server.receive(&message).unwrap();
+                }
+                (_, Want::Send) => {
+                    server.send(&mut message).unwrap();
+                    client.receive(&message).unwrap();
+                }
+                _ => break,
+            }
+            in_order.push(message.len());
+        }
+        assert_eq!(lengths, in_order);
     }
 }
 

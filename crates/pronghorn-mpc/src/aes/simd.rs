@@ -17,6 +17,9 @@ use crate::{
     },
 };
 
+/// Vectors have at most so many blocks.
+pub(crate) const WIDEST: usize = 4;
+
 /// The round keys. A value exists only where the CPU has AES, VAES and the vectors.
 #[derive(ZeroizeOnDrop)]
 pub struct Vaes {
@@ -240,6 +243,44 @@ at_both_widths! {
             let blocks: &[Block] = bytemuck::cast_slice(&words);
             out.copy_from_slice(&blocks[..out.len()]);
         }
+    }
+}
+
+at_both_widths! {
+    /// Replaces block `j` by `E(E(x) + first + j) + E(x)`, for a multiple of four blocks.
+    pub(crate) fn hash(aes, cipher, first: u64, blocks: &mut [Block]) {
+        let (keys, mut counter) = (cipher.keys(aes), Counter::new(aes, first));
+        let words: &mut [Words<R>] = bytemuck::cast_slice_mut(blocks);
+        let (many, rest) = words.as_chunks_mut::<SIDE_BY_SIDE>();
+        for words in many {
+            hashed(aes, &keys, counter.next(), words);
+        }
+        for words in rest {
+            hashed(aes, &keys, counter.next(), std::array::from_mut(words));
+        }
+    }
+}
+
+#[inline(always)]
+fn hashed<R: Rounds, const COUNT: usize>(
+    aes: R,
+    keys: &[Vector<R>; 11],
+    tweaks: [Vector<R>; COUNT],
+    words: &mut [Words<R>; COUNT],
+) {
+    let lanes = aes.lanes();
+    let mut inner = tweaks;
+    for (inner, words) in inner.iter_mut().zip(&*words) {
+        *inner = lanes.load(words);
+    }
+    rounds(aes, keys, &mut inner);
+    let mut outer = tweaks;
+    for (outer, inner) in outer.iter_mut().zip(inner) {
+        *outer = lanes.xor(*outer, inner);
+    }
+    rounds(aes, keys, &mut outer);
+    for ((outer, inner), words) in outer.into_iter().zip(inner).zip(words) {
+        lanes.store(lanes.xor(outer, inner), words);
     }
 }
 

@@ -1,11 +1,6 @@
 //! The hash that makes random strings of correlated ones.
 
-use zeroize::Zeroize;
-
-use crate::{
-    Block,
-    aes::{Aes128, BATCH},
-};
+use crate::{Block, aes::Aes128};
 
 /// OTs of two strings hashed under one AES key; of `2^w` strings `2^w` times fewer.
 const REKEY: u64 = 512;
@@ -75,7 +70,6 @@ impl OtHash {
             0 | 1 => (REKEY, 0),
             _ => (REKEY >> width, u128::from(width) << 120),
         };
-        let mut inner = [Block::ZERO; BATCH];
         let mut done = 0;
         while done < count {
             let tweak = first + done as u64;
@@ -83,23 +77,10 @@ impl OtHash {
             let key = self.key ^ domain ^ u128::from(tweak / period);
             let cipher = Aes128::new(Block::from_u128(key));
             for row in blocks.chunks_mut(count) {
-                let mut tweak = tweak;
-                for batch in row[done..][..under_key].chunks_mut(BATCH) {
-                    let inner = &mut inner[..batch.len()];
-                    cipher.encrypt_to(batch, inner);
-                    for (batch, inner) in batch.iter_mut().zip(&*inner) {
-                        *batch = *inner ^ Block::from_u128(u128::from(tweak));
-                        tweak += 1;
-                    }
-                    cipher.encrypt(batch);
-                    for (batch, inner) in batch.iter_mut().zip(inner) {
-                        *batch ^= *inner;
-                    }
-                }
+                cipher.hash(tweak, &mut row[done..][..under_key]);
             }
             done += under_key;
         }
-        inner.zeroize();
     }
 }
 

@@ -186,6 +186,11 @@ impl SilentReceiver {
         }
     }
 
+    /// Whether a round's corrections have come, which a challenge follows.
+    pub fn has_corrections(&self) -> bool {
+        matches!(self.turn, Turn::Challenge)
+    }
+
     /// Appends the challenge of the round's check to `out`: 48 bytes.
     ///
     /// # Errors

@@ -150,6 +150,11 @@ impl SilentSender {
         self.stream.round() + u64::from(self.turn == Turn::Take)
     }
 
+    /// Whether a round can start: the OTs of the one before are taken.
+    pub fn is_spent(&self) -> bool {
+        self.turn != Turn::Challenge && self.left() == 0
+    }
+
     /// Starts a round: appends its corrections to `out`, [`SilentSender::round_bytes`]. The OTs of
     /// the round before must all have been taken.
     ///
@@ -158,7 +163,7 @@ impl SilentSender {
     /// [`OtError::Burnt`], [`OtError::Exhausted`].
     pub fn round(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
         self.check_usable()?;
-        if self.turn == Turn::Challenge || self.left() > 0 {
+        if !self.is_spent() {
             return Err(ROUND_TURN);
         }
         self.stream.refill(&self.trees)?;

@@ -262,19 +262,19 @@ fn fold_in_steps(
     for (counter, outputs) in counters.zip(outputs.chunks_mut(ROWS)) {
         let now = next;
         cipher.encrypt_counters(counter, &mut next);
-        let [now, next]: [&[[u32; WEIGHT]]; 2] =
-            [&now, &next].map(|indices| bytemuck::cast_slice(indices));
         #[cfg(target_arch = "x86_64")]
         if simd.or_best() > SimdLevel::Portable {
             // SAFETY: the CPU has AVX2.
             unsafe {
-                gather::prefetch(secrets, next);
-                gather::gather(secrets, now, outputs);
+                if gather::is_far(secrets) {
+                    gather::prefetch(secrets, bytemuck::cast_slice(&next));
+                }
+                gather::gather(secrets, bytemuck::cast_slice(&now), outputs);
             }
             continue;
         }
-        let _ = (simd, next);
-        gather_portable(secrets, now, outputs);
+        let _ = simd;
+        gather_portable(secrets, bytemuck::cast_slice(&now), outputs);
     }
 }
 

@@ -115,17 +115,20 @@ impl<R: Rounds, const PUNCTURED: bool> Growth<R, PUNCTURED> {
 const SIDE_BY_SIDE: usize = 10;
 
 at_both_widths! {
-    /// As [`fold_in_steps`](super::fold_in_steps), for a multiple of [`ROWS`] outputs. Secrets are
-    /// asked for a step ahead, while those of the step before are added.
+    /// As [`fold_in_steps`](super::fold_in_steps), for a multiple of [`ROWS`] outputs. Secrets of
+    /// large tables are asked for a step ahead, while those of the step before are added.
     pub fn fold(aes, cipher, first: u64, secrets: &[Block], outputs: &mut [Block]) {
         let (keys, mut counter) = (cipher.keys(aes), Counter::new(aes, first));
+        let is_far = gather::is_far(secrets);
         let mut next = indices(aes, &keys, &mut counter);
         for outputs in outputs.as_chunks_mut::<ROWS>().0 {
             let now = next;
             next = indices(aes, &keys, &mut counter);
             // SAFETY: both widths have AVX2.
             unsafe {
-                gather::prefetch(secrets, bytemuck::cast_slice(&next));
+                if is_far {
+                    gather::prefetch(secrets, bytemuck::cast_slice(&next));
+                }
                 gather::gather(secrets, bytemuck::cast_slice(&now), outputs);
             }
         }
