@@ -329,8 +329,8 @@ pub trait Protocol {
         true
     }
 
-    /// Whether this party's message can be made before the peer's messages in front of it have come,
-    /// all of its own in front of it being made.
+    /// Whether this party's message can be made before the peer's in front of it have come. Its own
+    /// in front of it are made.
     fn is_ready(&self, _turn: Turn) -> bool {
         false
     }

@@ -193,6 +193,19 @@ mod tests {
                     let mut in_place = input.clone();
                     cipher.encrypt(&mut in_place);
                     assert!(in_place == expected);
+                    for first in [0, 7, u64::MAX - 20] {
+                        let tweaks = (0..).map(|i| Block::from_u128(first.wrapping_add(i).into()));
+                        let mut outer: Vec<Block> =
+                            expected.iter().zip(tweaks).map(|(x, i)| *x ^ i).collect();
+                        single.encrypt(&mut outer);
+                        let hashed = outer.iter().zip(&expected).map(|(y, x)| *y ^ *x);
+                        let mut found = input.clone();
+                        cipher.hash(first, &mut found);
+                        assert!(
+                            found == hashed.collect::<Vec<_>>(),
+                            "{level:?} {first} {count}"
+                        );
+                    }
                 }
             }
         }

@@ -40,8 +40,8 @@ pub trait Machine {
     /// When the message is malformed or out of turn; the machine is then of no further use.
     fn receive(&mut self, message: &[u8]) -> Result<(), Self::Error>;
 
-    /// While it waits for the peer: how many messages, of both parties, come before its own next one
-    /// in the protocol's order, where that one can be made already. `None` otherwise.
+    /// While it waits for the peer: how many messages come before its own next one, where that one
+    /// can be made already. They are of both parties, in the protocol's order.
     ///
     /// To send it now changes no byte of either direction. It saves the wait alone.
     fn ahead(&self) -> Option<u64> {

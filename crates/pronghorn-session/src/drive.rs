@@ -9,7 +9,8 @@ use crate::{
     message::{self, Done},
 };
 
-/// Sends and receives for `machine` until it is done; calls `on_progress` after every message.
+/// Sends and receives for `machine` until it is done; calls `on_progress` after every message that
+/// was not sent ahead.
 ///
 /// Before it waits for the peer it sends what the machine can make already, and does what needs no
 /// message. So both parties work at a time.
@@ -79,5 +80,131 @@ impl Done {
         let mut payload = Vec::new();
         link.receive(&[(Kind::Done, MAX_HANDSHAKE)], &mut payload)?;
         message::decode(Kind::Done, &payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use pronghorn_engine::exchange::{Exchange, Message, Messages, Party, Protocol, Turn};
+
+    use super::*;
+    use crate::link::tests::links;
+
+    const NAME: &str = "a part";
+    const PARTS: usize = 5;
+    const TURNS: usize = 6;
+    /// More than a socket buffers, in a turn.
+    const BYTES: usize = 4 << 20;
+
+    /// Turns of several parts, of which each answers the same part of the turn before.
+    fn list() -> Messages {
+        let party = |turn| match turn % 2 {
+            0 => Party::Server,
+            _ => Party::Client,
+        };
+        let turn = |turn| [Message::new(party(turn), NAME, BYTES); PARTS];
+        Messages::new("toy").with_all((0..TURNS).flat_map(turn))
+    }
+
+    /// One party; what it saw.
+    #[derive(Default)]
+    struct Toy<const CLIENT: bool> {
+        taken: Vec<usize>,
+        made: Vec<usize>,
+        /// The message that it refuses.
+        refuses: Option<usize>,
+        /// Whether it sends nothing ahead, like versions before.
+        waits: bool,
+    }
+
+    impl<const CLIENT: bool> Protocol for Toy<CLIENT> {
+        const PARTY: Party = match CLIENT {
+            true => Party::Client,
+            false => Party::Server,
+        };
+
+        fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+            self.made.push(turn.index);
+            out.resize(BYTES, turn.index as u8);
+            Ok(())
+        }
+
+        fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
+            if self.refuses == Some(turn.index) {
+                let state = "refuses this message";
+                return Err(EngineError::OutOfTurn { state });
+            }
+            assert!(message.iter().all(|&byte| byte == turn.index as u8));
+            self.taken.push(turn.index);
+            Ok(())
+        }
+
+        fn is_ready(&self, turn: Turn) -> bool {
+            let before = turn.index.checked_sub(PARTS);
+            !self.waits && before.is_some_and(|before| self.taken.contains(&before))
+        }
+    }
+
+    type Ended<const CLIENT: bool> = Result<Exchange<Toy<CLIENT>>, SessionError>;
+
+    /// Both over a connection, up to the word that they have seen the same.
+    fn run(client: Toy<true>, server: Toy<false>) -> (Ended<true>, Ended<false>) {
+        let [mut near, mut far] = links();
+        let server = thread::spawn(move || {
+            let mut server = Exchange::new(list(), server);
+            drive(&mut server, &mut far, &mut |_| {})?;
+            far.send(Kind::Done, message::encode(&Done::of(1)))?;
+            Ok(server)
+        });
+        let mut client = Exchange::new(list(), client);
+        let driven = drive(&mut client, &mut near, &mut |_| {});
+        let done = driven.and_then(|()| Done::receive(&mut near));
+        if done.is_err() {
+            near.close(None);
+        }
+        let server = server.join().expect("it does not panic");
+        (done.map(|_| client), server)
+    }
+
+    /// Both directions are full at times, and nobody waits for ever: with parties that send ahead,
+    /// and with one that does not.
+    #[test]
+    fn crossing_messages_block_nobody() {
+        for [waiting_client, waiting_server] in
+            [[false, false], [false, true], [true, false], [true, true]]
+        {
+            let client = Toy {
+                waits: waiting_client,
+                ..Toy::default()
+            };
+            let server = Toy {
+                waits: waiting_server,
+                ..Toy::default()
+            };
+            let (client, server) = run(client, server);
+            let client = client.expect("it succeeds").finish().expect("it is over");
+            let server = server.expect("it succeeds").finish().expect("it is over");
+            assert_eq!(client.made, server.taken);
+            assert_eq!(server.made, client.taken);
+            assert_eq!(client.made.len() + server.made.len(), TURNS * PARTS);
+        }
+    }
+
+    #[test]
+    fn a_refusal_ends_both_while_messages_wait() {
+        for refuses in [0, 7, 12] {
+            let client = Toy {
+                refuses: Some(refuses),
+                ..Toy::default()
+            };
+            let server = Toy {
+                refuses: Some(refuses),
+                ..Toy::default()
+            };
+            let (client, server) = run(client, server);
+            assert!(client.is_err() && server.is_err());
+        }
     }
 }

@@ -410,33 +410,41 @@ impl Drop for Link {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::{
         net::{TcpListener, TcpStream},
+        sync::{Arc, atomic::AtomicUsize},
         thread,
     };
 
     use super::*;
     use crate::{frame::MAX_HANDSHAKE, writer::QUEUE};
 
-    fn link(party: Party, stream: TcpStream) -> Link {
+    fn link(party: Party, stream: TcpStream, ends: Ends) -> Link {
         stream.set_nodelay(true).expect("it is connected");
         let limit = Duration::from_secs(100);
         let timeouts = Timeouts {
             idle: limit,
             message: limit,
         };
-        Link::new(party, Box::new(stream), None, timeouts, Ends::default())
-            .expect("handles are left")
+        Link::new(party, Box::new(stream), None, timeouts, ends).expect("handles are left")
     }
 
     /// Both ends of a connection.
-    fn links() -> [Link; 2] {
+    pub(crate) fn links() -> [Link; 2] {
+        links_with(Ends::default())
+    }
+
+    /// The same, with what ends the server's waiting.
+    fn links_with(ends: Ends) -> [Link; 2] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let near = TcpStream::connect(address).expect("it listens");
         let (far, _) = listener.accept().expect("it was connected");
-        [link(Party::Client, near), link(Party::Server, far)]
+        [
+            link(Party::Client, near, Ends::default()),
+            link(Party::Server, far, ends),
+        ]
     }
 
     fn send(link: &mut Link, kind: Kind, length: usize) {
@@ -490,6 +498,35 @@ mod tests {
         let accept = [(Kind::Done, MAX_HANDSHAKE)];
         let kind = client.receive(&accept, &mut payload);
         assert!(matches!(kind, Ok(Kind::Done)));
+    }
+
+    /// A client that uploads reads nothing meanwhile. What the server sends it ahead waits, however
+    /// short the limits where others wait for memory.
+    #[test]
+    fn a_peer_that_sends_may_read_later() {
+        const LONG: usize = 32 << 20;
+        let waiting = Arc::new(AtomicUsize::new(1));
+        let limit = Duration::from_millis(300);
+        let [mut client, mut server] = links_with(Ends::sharing(Arc::default(), waiting, limit));
+        let _held = server.holds_memory();
+        let uploading = thread::spawn(move || {
+            for _ in 0..10 {
+                thread::sleep(Duration::from_millis(100));
+                send(&mut client, Kind::Data, 1);
+            }
+            let mut payload = Vec::new();
+            let read = client.receive_data(LONG, &mut payload);
+            client.note(&payload);
+            read.map(|()| payload.len())
+        });
+        server.send_ahead(10, vec![0; LONG]).expect("there is room");
+        let mut payload = Vec::new();
+        for _ in 0..10 {
+            server.receive_data(1, &mut payload).expect("it was sent");
+            server.note(&payload);
+        }
+        let read = uploading.join().expect("it does not panic");
+        assert_eq!(read.expect("it was sent"), LONG);
     }
 
     /// A frame with another place than the peer's is found.

@@ -53,7 +53,7 @@ impl Way {
         way
     }
 
-    /// Adds the frame before which both parties have sent `place` others.
+    /// Adds the frame that has `place` others of both parties before it, in the protocol's order.
     pub fn add(&mut self, place: u64, kind: Kind, payload: &[u8]) {
         let mut frame = [kind as u8; FRAME];
         frame[1..9].copy_from_slice(&place.to_le_bytes());
@@ -93,7 +93,8 @@ pub(crate) fn split_digest(kind: Kind, payload: &[u8]) -> Result<(&[u8], &Digest
     })
 }
 
-/// Both directions, for whoever sees all frames in their order.
+/// Both directions, for whoever sees all frames in the protocol's order: not a relay, where messages
+/// are sent ahead.
 #[derive(Clone, Debug)]
 pub struct Transcript {
     client: Way,

@@ -92,6 +92,8 @@ pub(crate) struct Ends {
     waiting: Arc<AtomicUsize>,
     /// How long they wait for a peer that is silent.
     contended: Duration,
+    /// Times that something was read.
+    heard: Arc<AtomicUsize>,
 }
 
 impl Ends {
@@ -147,6 +149,8 @@ impl Drop for Holding {
 /// holds.
 pub(crate) struct Timed {
     transport: Box<dyn Transport>,
+    /// How long reads and writes may take, and until when.
+    time: Duration,
     deadline: Instant,
     /// How long no byte may move.
     stall: Duration,
@@ -157,6 +161,7 @@ impl Timed {
     pub(crate) fn new(transport: Box<dyn Transport>, ends: Ends) -> Self {
         Self {
             transport,
+            time: Duration::ZERO,
             deadline: Instant::now(),
             stall: Duration::MAX,
             ends,
@@ -165,10 +170,14 @@ impl Timed {
 
     /// Reads and writes fail once `time` has passed from now, or no byte has moved for `stall`.
     pub(crate) fn allow(&mut self, time: Duration, stall: Duration) {
+        (self.time, self.stall) = (time, stall);
+        self.restart();
+    }
+
+    fn restart(&mut self) {
         // A limit beyond the clock's range is none that anybody lives to see.
         let far = || Instant::now() + Duration::from_secs(1 << 30);
-        self.deadline = Instant::now().checked_add(time).unwrap_or_else(far);
-        self.stall = stall;
+        self.deadline = Instant::now().checked_add(self.time).unwrap_or_else(far);
     }
 
     /// How long the next read or write may wait, where none has moved a byte since `moved`: a tick,
@@ -184,18 +193,33 @@ impl Timed {
     }
 
     /// Tries until something moves, the deadline passes, or nobody wants it any more.
+    ///
+    /// A peer that has messages of its own to send does not read meanwhile. So what comes from it
+    /// starts the limits of a write anew. A read has limits that nothing else moves.
     fn insist(
         &mut self,
+        way: Way,
         mut attempt: impl FnMut(&mut dyn Transport, Duration) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let mut moved = Instant::now();
         let mut contended: Option<Instant> = None;
+        let mut heard = self.ends.heard.load(Ordering::Relaxed);
         loop {
+            let now = self.ends.heard.load(Ordering::Relaxed);
+            if way == Way::Out && now != heard {
+                (heard, moved, contended) = (now, Instant::now(), None);
+                self.restart();
+            }
             let patience = self.patience(moved)?;
             match attempt(self.transport.as_mut(), patience) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => moved = Instant::now(),
                 Err(error) if is_pause(&error) => {}
-                done => return done,
+                done => {
+                    if way == Way::In && done.is_ok() {
+                        self.ends.heard.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return done;
+                }
             }
             if self.ends.is_stopping() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
@@ -209,6 +233,13 @@ impl Timed {
     }
 }
 
+/// The direction of bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
 /// Whether nothing moved, which may change.
 fn is_pause(error: &io::Error) -> bool {
     matches!(
@@ -219,7 +250,7 @@ fn is_pause(error: &io::Error) -> bool {
 
 impl Read for Timed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.insist(|transport, patience| {
+        self.insist(Way::In, |transport, patience| {
             transport.set_read_timeout(patience)?;
             transport.read(buffer)
         })
@@ -228,14 +259,14 @@ impl Read for Timed {
 
 impl Write for Timed {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.insist(|transport, patience| {
+        self.insist(Way::Out, |transport, patience| {
             transport.set_write_timeout(patience)?;
             transport.write(buffer)
         })
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = self.insist(|transport, patience| {
+        let flushed = self.insist(Way::Out, |transport, patience| {
             transport.set_write_timeout(patience)?;
             transport.flush().map(|()| 0)
         });

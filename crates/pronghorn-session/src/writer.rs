@@ -32,7 +32,7 @@ const LINGER_STEP: Duration = Duration::from_millis(5);
 
 /// A frame to be written.
 pub(crate) struct Outgoing {
-    /// How many frames both parties have sent before it.
+    /// How many frames of both parties are before it in the protocol's order.
     pub place: u64,
     pub kind: Kind,
     pub payload: Vec<u8>,

@@ -25,9 +25,10 @@ pub(crate) fn names(messages: &Messages) -> impl Iterator<Item = &'static str> {
     first.map(|run| run.message.name)
 }
 
-/// Runs both to the end through two lines, where `choose(n)` says who of `n` is next: whoever can
-/// send, also ahead, do something meanwhile, or take what has come. The length of each message, in
-/// the order of the list.
+/// Runs both to the end through two lines; the length of each message, in the order of the list.
+///
+/// `choose(n)` draws who is next of `n`, and what it does: send, also ahead, work meanwhile, or take
+/// a message that has come.
 pub(crate) fn crossed<C: Protocol, S: Protocol>(
     client: &mut Exchange<C>,
     server: &mut Exchange<S>,
@@ -366,7 +367,10 @@ fn messages_that_are_sent_ahead_keep_their_places() {
     // The questions are through with the last answer before them.
     assert_eq!(client.place.number, 9);
     assert_eq!((client.want(), client.ahead()), (Want::Receive, None));
-    out_of_turn(client.send_ahead(&mut message), "waits for the server's message");
+    out_of_turn(
+        client.send_ahead(&mut message),
+        "waits for the server's message",
+    );
 }
 
 #[test]

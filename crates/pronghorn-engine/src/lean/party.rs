@@ -32,7 +32,7 @@ pub struct LeanParty {
     share: Share,
     randoms: Vec<Randoms>,
     runs: Vec<Run>,
-    /// Messages of the turns that were taken.
+    /// Messages of the turns that were taken, in their order.
     heard: usize,
     /// Messages of the first turn, which come before the client has chosen its OTs.
     early: Vec<(Turn, Vec<u8>)>,
@@ -156,9 +156,7 @@ impl LeanParty {
         }
         self.start()?;
         self.provide();
-        for (turn, message) in std::mem::take(&mut self.early) {
-            self.take_products(turn, &message)?;
-        }
+        self.take_early()?;
         let (index, part) = self.place(turn);
         if let (0, Some(name)) = (turn.index, self.name) {
             out.extend_from_slice(&name);
@@ -196,7 +194,15 @@ impl LeanParty {
         }
         self.start()?;
         self.provide();
+        self.take_early()?;
         self.take_products(turn, message)
+    }
+
+    /// Takes what came before there were OTs for it.
+    fn take_early(&mut self) -> Result<(), EngineError> {
+        let early = std::mem::take(&mut self.early);
+        let mut messages = early.iter();
+        messages.try_for_each(|(turn, message)| self.take_products(*turn, message))
     }
 
     fn take_products(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {
@@ -228,7 +234,7 @@ impl LeanParty {
             let supply = self.supply.as_ref();
             return supply.is_some_and(|supply| supply.is_ready(&self.work, turn));
         }
-        if self.runs.is_empty() || !self.early.is_empty() || self.failed {
+        if self.runs.is_empty() || self.failed {
             return false;
         }
         let parts = self.work.parts.len();
