@@ -95,8 +95,8 @@ pub enum BuildError {
     /// The fixed-point model does not compute what the float model does.
     #[error(
         "the expected error is {at_most}, and {aim} was aimed at: results would be of little use. Give samples that \
-         represent the inputs, or more --weight-bits and --input-bits where you chose them. To accept it: --error {at_most} \
-         (error={at_most})",
+         represent the inputs, and leave --weight-bits and --input-bits to the planner where you chose them. To accept \
+         it: --error {at_most} (error={at_most})",
         at_most = at_most(*error)
     )]
     Imprecise {
