@@ -19,19 +19,19 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
     link: &mut Link,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<(), SessionError> {
-    let mut incoming = Vec::new();
+    let (mut incoming, ends) = (Vec::new(), link.ends().clone());
     loop {
         match machine.want() {
             Want::Send => {
                 let mut message = link.buffer();
-                machine.send(&mut message)?;
+                ends.compute(|| machine.send(&mut message))?;
                 link.send(Kind::Data, message)?;
             }
             Want::Receive => {
                 if send_ahead(machine, link)? {
                     continue;
                 }
-                machine.meanwhile()?;
+                ends.compute(|| machine.meanwhile())?;
                 if send_ahead(machine, link)? {
                     continue;
                 }
@@ -39,7 +39,7 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
                 // but wait.
                 link.note(&incoming);
                 link.receive_data(machine.max_incoming(), &mut incoming)?;
-                machine.receive(&incoming)?;
+                ends.compute(|| machine.receive(&incoming))?;
             }
             Want::Done => {
                 link.note(&incoming);
@@ -60,7 +60,7 @@ fn send_ahead<M: Machine<Error = EngineError> + ?Sized>(
         return Ok(false);
     };
     let mut message = link.buffer();
-    machine.send_ahead(&mut message)?;
+    link.ends().compute(|| machine.send_ahead(&mut message))?;
     link.send_ahead(frames, message)?;
     Ok(true)
 }
@@ -85,7 +85,10 @@ impl Done {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
 
     use pronghorn_engine::exchange::{Exchange, Message, Messages, Party, Protocol, Turn};
 
@@ -161,9 +164,7 @@ mod tests {
         let mut client = Exchange::new(list(), client);
         let driven = drive(&mut client, &mut near, &mut |_| {});
         let done = driven.and_then(|()| Done::receive(&mut near));
-        if done.is_err() {
-            near.close(None);
-        }
+        drop(near);
         let server = server.join().expect("it does not panic");
         (done.map(|_| client), server)
     }
@@ -194,6 +195,7 @@ mod tests {
 
     #[test]
     fn a_refusal_ends_both_while_messages_wait() {
+        let started = Instant::now();
         for refuses in [0, 7, 12] {
             let client = Toy {
                 refuses: Some(refuses),
@@ -204,7 +206,16 @@ mod tests {
                 ..Toy::default()
             };
             let (client, server) = run(client, server);
+            let of_server = |turn: usize| turn.is_multiple_of(2);
+            let refused = match of_server(refuses / PARTS) {
+                true => client.as_ref().err().map(ToString::to_string),
+                false => server.as_ref().err().map(ToString::to_string),
+            };
             assert!(client.is_err() && server.is_err());
+            let refused = refused.expect("it failed");
+            assert!(refused.contains("refuses this message"), "{refused}");
         }
+        // Far below the limits of reads and writes.
+        assert!(started.elapsed() < Duration::from_secs(60));
     }
 }

@@ -46,8 +46,8 @@ pub struct Limits {
     /// How long a connection may rest before its first batch and between two; none: `idle_timeout`.
     /// Clients connect again by themselves. What was prepared is kept.
     pub keep_alive: Option<Duration>,
-    /// How long a client whose batch holds memory may be silent, or read nothing, while others wait
-    /// for memory; and how long a client may have nothing to ask for while others wait for a place.
+    /// How long a client whose batch holds memory may be silent, or neither read nor send, while
+    /// others wait for memory; and how long a client may have nothing to ask for while others wait for a place.
     pub contended_timeout: Duration,
 }
 

@@ -112,6 +112,11 @@ impl Link {
         })
     }
 
+    /// What ends its waiting.
+    pub(crate) fn ends(&self) -> &Ends {
+        &self.ends
+    }
+
     /// An empty buffer for the next message, used before where possible.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         let used = self
@@ -480,11 +485,12 @@ pub(crate) mod tests {
         // s0 before c1 is taken, c2 and c3 before s0 and s1 are.
         server.send_ahead(1, vec![3; 3]).expect("the peer reads");
         for (frames, length) in [(2, 4), (3, 5)] {
-            assert!(client.has_room());
+            while !client.has_room() {
+                thread::yield_now();
+            }
             client
                 .send_ahead(frames, vec![4; length])
                 .expect("the peer reads");
-            thread::sleep(Duration::from_millis(20));
         }
         take(&mut server);
         send(&mut server, Kind::Data, 6);
@@ -505,12 +511,13 @@ pub(crate) mod tests {
     #[test]
     fn a_peer_that_sends_may_read_later() {
         const LONG: usize = 32 << 20;
+        const UPLOADS: u64 = 30;
         let waiting = Arc::new(AtomicUsize::new(1));
-        let limit = Duration::from_millis(300);
+        let limit = Duration::from_secs(2);
         let [mut client, mut server] = links_with(Ends::sharing(Arc::default(), waiting, limit));
         let _held = server.holds_memory();
         let uploading = thread::spawn(move || {
-            for _ in 0..10 {
+            for _ in 0..UPLOADS {
                 thread::sleep(Duration::from_millis(100));
                 send(&mut client, Kind::Data, 1);
             }
@@ -519,9 +526,10 @@ pub(crate) mod tests {
             client.note(&payload);
             read.map(|()| payload.len())
         });
-        server.send_ahead(10, vec![0; LONG]).expect("there is room");
+        let queued = server.send_ahead(UPLOADS, vec![0; LONG]);
+        queued.expect("there is room");
         let mut payload = Vec::new();
-        for _ in 0..10 {
+        for _ in 0..UPLOADS {
             server.receive_data(1, &mut payload).expect("it was sent");
             server.note(&payload);
         }

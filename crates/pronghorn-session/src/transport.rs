@@ -94,6 +94,8 @@ pub(crate) struct Ends {
     contended: Duration,
     /// Times that something was read.
     heard: Arc<AtomicUsize>,
+    /// Set while this side computes, and so reads nothing.
+    computing: Arc<AtomicBool>,
 }
 
 impl Ends {
@@ -129,12 +131,20 @@ impl Ends {
         Holding(self.holding.clone())
     }
 
+    /// Computes something, for which the peer must wait.
+    pub(crate) fn compute<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.computing.store(true, Ordering::Relaxed);
+        let _computing = Holding(self.computing.clone());
+        work()
+    }
+
     fn is_contended(&self) -> bool {
         self.holding.load(Ordering::SeqCst) && self.waiting.load(Ordering::SeqCst) > 0
     }
 }
 
-/// As long as it is there a session holds what others may wait for.
+/// As long as it is there, something is set: that a session holds what others may wait for, or
+/// computes.
 pub(crate) struct Holding(Arc<AtomicBool>);
 
 impl Drop for Holding {
@@ -143,8 +153,8 @@ impl Drop for Holding {
     }
 }
 
-/// A transport with a deadline over any number of reads and writes, so that a peer who sends a byte
-/// now and then gains nothing, and with a limit on how long none moves. Waiting ends soon after the
+/// A transport with a deadline over any number of reads or writes, so that a peer who sends or reads
+/// a byte now and then gains nothing, and with a limit on how long none moves. Waiting ends soon after the
 /// session is stopped, with `ConnectionAborted`, and where others have waited too long for what it
 /// holds.
 pub(crate) struct Timed {
@@ -195,7 +205,8 @@ impl Timed {
     /// Tries until something moves, the deadline passes, or nobody wants it any more.
     ///
     /// A peer that has messages of its own to send does not read meanwhile. So what comes from it
-    /// starts the limits of a write anew. A read has limits that nothing else moves.
+    /// starts the limits of a write anew, and so does this side's own work, for which the peer
+    /// waits. A read has limits that nothing else moves.
     fn insist(
         &mut self,
         way: Way,
@@ -206,7 +217,8 @@ impl Timed {
         let mut heard = self.ends.heard.load(Ordering::Relaxed);
         loop {
             let now = self.ends.heard.load(Ordering::Relaxed);
-            if way == Way::Out && now != heard {
+            let computing = self.ends.computing.load(Ordering::Relaxed);
+            if way == Way::Out && (now != heard || computing) {
                 (heard, moved, contended) = (now, Instant::now(), None);
                 self.restart();
             }
@@ -215,7 +227,7 @@ impl Timed {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => moved = Instant::now(),
                 Err(error) if is_pause(&error) => {}
                 done => {
-                    if way == Way::In && done.is_ok() {
+                    if way == Way::In && done.as_ref().is_ok_and(|&bytes| bytes > 0) {
                         self.ends.heard.fetch_add(1, Ordering::Relaxed);
                     }
                     return done;

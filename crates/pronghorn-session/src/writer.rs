@@ -142,7 +142,7 @@ impl Writer {
                     queue: jobs,
                     waiting: waiting.clone(),
                 };
-                move || write_all(&jobs, &give_back, &ending.0, transport, timeouts)
+                move || write_all(jobs, &give_back, &ending.0, transport, timeouts)
             })
             .map_err(|source| SessionError::System {
                 what: "a thread",
@@ -240,10 +240,17 @@ impl Jobs {
     }
 }
 
+/// A frame that is sent to nobody fails at once, so nothing waits for room.
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.waiting.store(0, Ordering::Relaxed);
+    }
+}
+
 /// The writer thread: frames from the queue until it is closed; flushes whenever it is empty. A
 /// frame is added to the transcript when it is on its way, and whoever waits for it has it.
 fn write_all(
-    jobs: &Jobs,
+    jobs: Jobs,
     give_back: &Sender<Vec<u8>>,
     sent: &Sent,
     transport: Timed,

@@ -35,7 +35,7 @@ pub(crate) fn crossed<C: Protocol, S: Protocol>(
     mut choose: impl FnMut(usize) -> usize,
 ) -> Result<Vec<usize>, EngineError> {
     let mut lines: [VecDeque<(u64, Vec<u8>)>; 2] = Default::default();
-    let mut lengths = BTreeMap::new();
+    let (mut lengths, mut idle) = (BTreeMap::new(), 0);
     while client.want() != Want::Done || server.want() != Want::Done {
         let party = choose(2);
         let place = [client.place.number, server.place.number][party];
@@ -57,7 +57,10 @@ pub(crate) fn crossed<C: Protocol, S: Protocol>(
                 if choose(2) == 0 {
                     machine.meanwhile()?;
                 }
+                idle += 1;
+                assert!(idle < 10_000, "neither party can go on");
                 if let Some((at, message)) = lines[party].pop_front() {
+                    idle = 0;
                     assert_eq!(at, place, "both parties count alike");
                     assert!(message.len() <= machine.max_incoming());
                     machine.receive(&message)?;

@@ -36,7 +36,7 @@ pub struct LeanParty {
     heard: usize,
     /// Messages of the first turn, which come before the client has chosen its OTs.
     early: Vec<(Turn, Vec<u8>)>,
-    /// Whether a message was refused: some tiles may have taken a part of it.
+    /// Whether a message was refused, or not made: some tiles may be a part of the way.
     failed: bool,
 }
 
@@ -150,6 +150,12 @@ impl LeanParty {
     }
 
     fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+        let made = self.make_once(turn, out);
+        self.failed |= made.is_err();
+        made
+    }
+
+    fn make_once(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
         if turn.name != PRODUCTS {
             let supply = self.supply.as_mut().ok_or_else(|| turn.unknown())?;
             return supply.make(&self.work, &mut self.randoms, turn, out);
@@ -178,7 +184,7 @@ impl LeanParty {
             });
         }
         let taken = self.take_once(turn, message);
-        self.failed = taken.is_err();
+        self.failed |= taken.is_err();
         taken
     }
 
