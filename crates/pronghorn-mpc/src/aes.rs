@@ -9,6 +9,8 @@ use pronghorn_ring::SimdLevel;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::Block;
+#[cfg(target_arch = "x86_64")]
+use crate::ot::simd::WIDEST;
 
 /// Blocks that go through the rounds at a time with VAES. Multiples of it run at full speed.
 pub const BATCH: usize = 64;
@@ -70,20 +72,26 @@ impl Aes128 {
         }
     }
 
-    /// Replaces block `j` by `E(E(x) + first + j) + E(x)`, sums being bitwise and tweaks modulo 2^64.
+    /// Replaces block `j` by `E(E(x) + first + j) + E(x)`. Sums are bitwise, tweaks modulo 2^64.
     pub(crate) fn hash(&self, first: u64, blocks: &mut [Block]) {
-        let whole = match &self.0 {
+        match &self.0 {
             #[cfg(target_arch = "x86_64")]
             Cipher::Vaes(cipher) => {
-                let whole = blocks.len() / simd::WIDEST * simd::WIDEST;
-                simd::hash(cipher, first, &mut blocks[..whole]);
-                whole
+                let (vectors, rest) = blocks.split_at_mut(blocks.len() / WIDEST * WIDEST);
+                simd::hash(cipher, first, vectors);
+                if !rest.is_empty() {
+                    self.hash_in_steps(first.wrapping_add(vectors.len() as u64), rest);
+                }
             }
-            Cipher::Other(_) => 0,
-        };
+            Cipher::Other(_) => self.hash_in_steps(first, blocks),
+        }
+    }
+
+    /// [`Aes128::hash`] in batches: what is encrypted, then its encryption.
+    fn hash_in_steps(&self, first: u64, blocks: &mut [Block]) {
         let mut inner = [Block::ZERO; BATCH];
-        let mut tweak = first.wrapping_add(whole as u64);
-        for batch in blocks[whole..].chunks_mut(BATCH) {
+        let mut tweak = first;
+        for batch in blocks.chunks_mut(BATCH) {
             let inner = &mut inner[..batch.len()];
             self.encrypt_to(batch, inner);
             for (batch, inner) in batch.iter_mut().zip(&*inner) {

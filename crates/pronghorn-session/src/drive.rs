@@ -50,8 +50,8 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
     }
 }
 
-/// Sends the machine's next message, if that can be made before the peer's have come; whether it was
-/// sent. It never blocks, since the peer may be doing the same.
+/// Sends the machine's next message, if that can be made before the peer's have come. Whether it
+/// was sent. It never blocks, since the peer may be doing the same.
 fn send_ahead<M: Machine<Error = EngineError> + ?Sized>(
     machine: &mut M,
     link: &mut Link,

@@ -47,7 +47,8 @@ pub struct Limits {
     /// Clients connect again by themselves. What was prepared is kept.
     pub keep_alive: Option<Duration>,
     /// How long a client whose batch holds memory may be silent, or neither read nor send, while
-    /// others wait for memory; and how long a client may have nothing to ask for while others wait for a place.
+    /// others wait for memory; and how long a client may have nothing to ask for while others wait
+    /// for a place.
     pub contended_timeout: Duration,
 }
 

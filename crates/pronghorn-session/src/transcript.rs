@@ -1,9 +1,9 @@
 //! A running hash of a connection, by which both parties notice what the line has changed.
 //!
 //! Each direction has a hash of its frames but `Error`: the place of a frame among those of both
-//! directions, its kind, its length and a checksum of its payload. Places are those of the protocol's
-//! order, which both parties know. A message that is sent ahead has the place that it would have
-//! had otherwise, so both parties count alike. `Done` is sealed: the digest of both hashes, its own
+//! directions, its kind, its length and a checksum of its payload. Places are those of the
+//! protocol's order, which both parties know. A message that is sent ahead has the place that it
+//! would have had otherwise, so both parties count alike. `Done` is sealed: the digest of both hashes, its own
 //! fields included, follows these. Who receives it compares before it hands out or keeps what the
 //! batch made.
 //!
@@ -93,8 +93,8 @@ pub(crate) fn split_digest(kind: Kind, payload: &[u8]) -> Result<(&[u8], &Digest
     })
 }
 
-/// Both directions, for whoever sees all frames in the protocol's order: not a relay, where messages
-/// are sent ahead.
+/// Both directions, for whoever sees all frames in the protocol's order: not a relay, where
+/// messages are sent ahead.
 #[derive(Clone, Debug)]
 pub struct Transcript {
     client: Way,

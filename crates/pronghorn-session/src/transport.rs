@@ -153,10 +153,10 @@ impl Drop for Holding {
     }
 }
 
-/// A transport with a deadline over any number of reads or writes, so that a peer who sends or reads
-/// a byte now and then gains nothing, and with a limit on how long none moves. Waiting ends soon after the
-/// session is stopped, with `ConnectionAborted`, and where others have waited too long for what it
-/// holds.
+/// A transport with a deadline over any number of reads or writes, so that a peer who sends or
+/// reads a byte now and then gains nothing, and with a limit on how long none moves. Waiting ends
+/// soon after the session is stopped, with `ConnectionAborted`, and where others have waited too
+/// long for what it holds.
 pub(crate) struct Timed {
     transport: Box<dyn Transport>,
     /// How long reads and writes may take, and until when.

@@ -27,8 +27,8 @@ pub(crate) fn names(messages: &Messages) -> impl Iterator<Item = &'static str> {
 
 /// Runs both to the end through two lines; the length of each message, in the order of the list.
 ///
-/// `choose(n)` draws who is next of `n`, and what it does: send, also ahead, work meanwhile, or take
-/// a message that has come.
+/// `choose(n)` draws who is next of `n`, and what it does: send, also ahead, work meanwhile, or
+/// take a message that has come.
 pub(crate) fn crossed<C: Protocol, S: Protocol>(
     client: &mut Exchange<C>,
     server: &mut Exchange<S>,

@@ -160,9 +160,7 @@ impl LeanParty {
             let supply = self.supply.as_mut().ok_or_else(|| turn.unknown())?;
             return supply.make(&self.work, &mut self.randoms, turn, out);
         }
-        self.start()?;
-        self.provide();
-        self.take_early()?;
+        self.begin()?;
         let (index, part) = self.place(turn);
         if let (0, Some(name)) = (turn.index, self.name) {
             out.extend_from_slice(&name);
@@ -198,14 +196,14 @@ impl LeanParty {
             self.early.push((turn, message.to_vec()));
             return Ok(());
         }
-        self.start()?;
-        self.provide();
-        self.take_early()?;
+        self.begin()?;
         self.take_products(turn, message)
     }
 
-    /// Takes what came before there were OTs for it.
-    fn take_early(&mut self) -> Result<(), EngineError> {
+    /// Starts the tiles with their OTs, and takes what came before there were any.
+    fn begin(&mut self) -> Result<(), EngineError> {
+        self.start()?;
+        self.provide();
         let early = std::mem::take(&mut self.early);
         let mut messages = early.iter();
         messages.try_for_each(|(turn, message)| self.take_products(*turn, message))

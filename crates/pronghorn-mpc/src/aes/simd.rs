@@ -17,9 +17,6 @@ use crate::{
     },
 };
 
-/// Vectors have at most so many blocks.
-pub(crate) const WIDEST: usize = 4;
-
 /// The round keys. A value exists only where the CPU has AES, VAES and the vectors.
 #[derive(ZeroizeOnDrop)]
 pub struct Vaes {
@@ -247,7 +244,8 @@ at_both_widths! {
 }
 
 at_both_widths! {
-    /// Replaces block `j` by `E(E(x) + first + j) + E(x)`, for a multiple of four blocks.
+    /// Replaces block `j` by `E(E(x) + first + j) + E(x)`, for a multiple of
+    /// [`WIDEST`](crate::ot::simd::WIDEST) blocks.
     pub(crate) fn hash(aes, cipher, first: u64, blocks: &mut [Block]) {
         let (keys, mut counter) = (cipher.keys(aes), Counter::new(aes, first));
         let words: &mut [Words<R>] = bytemuck::cast_slice_mut(blocks);

@@ -14,6 +14,7 @@ use super::extension::Chunk;
 use crate::Block;
 pub(crate) use lanes::Lanes;
 pub(super) use lanes::Scalar;
+pub(crate) use lanes::WIDEST;
 
 /// Columns that [`transpose`] takes must be a multiple of this many blocks.
 pub const TILE: usize = 4;

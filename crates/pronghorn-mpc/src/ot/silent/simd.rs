@@ -17,11 +17,8 @@ use crate::ot::simd::x86;
 use crate::{
     Block,
     aes::{Aes128, BATCH},
-    ot::simd::{Lanes, Scalar, at_every_level},
+    ot::simd::{Lanes, Scalar, WIDEST, at_every_level},
 };
-
-/// Vectors have at most so many blocks. What is shorter goes block by block.
-const WIDEST: usize = 4;
 
 /// `level`, or the portable one for slices that are shorter than a vector.
 fn fitting(level: SimdLevel, count: usize) -> SimdLevel {

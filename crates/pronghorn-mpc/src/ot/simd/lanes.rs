@@ -4,6 +4,9 @@ use bytemuck::Pod;
 
 use crate::Block;
 
+/// Blocks of a vector, at most. Slices of a multiple of it have whole vectors at every level.
+pub const WIDEST: usize = 4;
+
 /// Vectors of [`WORDS`](Self::WORDS) words. A value of a type that implements this is a token: it
 /// exists only where the CPU has the instructions, which is what makes the operations safe to call.
 ///
