@@ -1,9 +1,7 @@
 //! The class alone, in place of the values: runs equal the oracle bit for bit, and the oracle is
 //! the index of the largest value, the smallest of equal ones.
 
-mod common;
-
-use common::{
+use crate::common::{
     check,
     networks::{class, network, numbers, options, plan, ties, yes_or_no},
 };

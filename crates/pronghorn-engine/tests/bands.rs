@@ -1,9 +1,7 @@
 //! Batches that go through their layers in bands of rows give what whole ones give: the oracle's
 //! results, bit for bit, in as many bytes.
 
-mod common;
-
-use common::{
+use crate::common::{
     check, exchange_with,
     networks::{Middle, aided, around, in_bands, options, plan},
     numbers, tensors,

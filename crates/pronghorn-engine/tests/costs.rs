@@ -1,8 +1,6 @@
 //! What a plan says of bytes is what a run sends, step by step.
 
-mod common;
-
-use common::{
+use crate::common::{
     network,
     networks::{
         self, Middle, aided, aided_coefficient, around, class, deep, dense, has_words, lean,

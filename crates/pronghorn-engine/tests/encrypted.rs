@@ -1,11 +1,9 @@
 //! Encrypted runs equal the polynomial oracle within the error that the plan states, and hostile
 //! messages end a run.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{exchange, exchange_with, networks::deep, numbers, tensors};
+use crate::common::{exchange, exchange_with, networks::deep, numbers, tensors};
 use pronghorn_engine::{
     ClientModel, ClientRun, Connection, EngineError, Machine, ServerModel, ServerRun, Want,
 };

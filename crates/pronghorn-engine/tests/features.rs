@@ -1,8 +1,6 @@
 //! Runs on tables whose features have scales of their own.
 
-mod common;
-
-use common::{
+use crate::common::{
     check,
     networks::{FEATURES, options, table, table_layer},
 };

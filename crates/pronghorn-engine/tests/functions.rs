@@ -1,9 +1,7 @@
 //! Smooth functions between layers: runs equal the fixed-point oracle bit for bit, and the oracle
 //! the float network as closely as the plan says.
 
-mod common;
-
-use common::{check, networks::made_lean, numbers, tensors};
+use crate::common::{check, networks::made_lean, numbers, tensors};
 use pronghorn_graph::graph::Graph;
 use pronghorn_plan::{
     BuildError, BuildOptions, Engine, Step, StepKind, TrustLevel, build,

@@ -1,11 +1,9 @@
 //! The secure run equals the fixed-point oracle bit for bit, and hostile messages end a run with an
 //! error.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     check, exchange, network,
     networks::{self, Middle, aided_coefficient, around, options, plan},
     numbers, tensors,

@@ -1,10 +1,8 @@
 //! The toy protocols of `docs/adding-a-protocol.md`: a plan by hand, run in process.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     check, exchange_with, numbers,
     transcript::{
         self,

@@ -2,11 +2,9 @@
 //!
 //! `golden/README.md` says what the files hold and when one may change.
 
-mod common;
-
 use std::{collections::BTreeSet, env, fs, process::Command};
 
-use common::{
+use crate::common::{
     network,
     networks::{
         Middle, aided, aided_coefficient, around, class, deep, dense, has_words, in_bands, lean,
@@ -156,7 +154,7 @@ fn machines_make_no_difference() {
     let names = slower.map(|level| format!("{level:?}").to_lowercase());
     for (name, threads) in names.zip(["1", "3", "5"]) {
         let output = Command::new(env::current_exe().expect("this test has a path"))
-            .args(CASES)
+            .args(CASES.iter().map(|case| format!("transcripts::{case}")))
             .arg("--exact")
             .env("PRONGHORN_SIMD", &name)
             .env("RAYON_NUM_THREADS", threads)

@@ -1,10 +1,8 @@
 //! `two-party`: the run on shares equals the fixed-point oracle bit for bit, whatever the network.
 
-mod common;
-
 use std::{convert::Infallible, sync::Arc};
 
-use common::{
+use crate::common::{
     check, exchange, exchange_with, network,
     networks::{Middle, around, class, lean, lean_with, shared, ties},
     numbers, tensors,

@@ -1,8 +1,6 @@
 //! The fixed-point form against the float network, and its proven ranges.
 
-mod common;
-
-use common::{
+use crate::common::{
     Net, Random, difference,
     quantised::{IMAGES, Quantised, padded, quantised, run, try_quantise},
     random_network, size,

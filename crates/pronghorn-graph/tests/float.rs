@@ -1,8 +1,6 @@
 //! The float evaluator against values computed by hand.
 
-mod common;
-
-use common::{Net, Random};
+use crate::common::{Net, Random};
 use pronghorn_graph::{
     float::{self, FloatError},
     function::Function,

@@ -1,8 +1,6 @@
 //! Smooth functions in fixed point: their tables are close to them, and small.
 
-mod common;
-
-use common::Net;
+use crate::common::Net;
 use pronghorn_graph::{
     fixed::{ActivationOp, FixedGraph, FixedOp, Table},
     float,

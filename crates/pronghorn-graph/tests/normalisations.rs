@@ -1,8 +1,6 @@
 //! Values less their means, their squares and an inverse root: few changes of precision, and close.
 
-mod common;
-
-use common::Net;
+use crate::common::Net;
 use pronghorn_graph::{
     fixed::{ActivationOp, FixedGraph, FixedOp, LocalOp},
     float,

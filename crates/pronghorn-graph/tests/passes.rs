@@ -1,8 +1,6 @@
 //! Passes keep the function and do what they are for.
 
-mod common;
-
-use common::{Net, Random, difference, quantised, random_network, size};
+use crate::common::{Net, Random, difference, quantised, random_network, size};
 use pronghorn_graph::{
     fixed::{ActivationOp, FixedOp},
     float::{self, Roles, Survey},

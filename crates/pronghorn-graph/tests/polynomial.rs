@@ -1,8 +1,6 @@
 //! The polynomial form computes what the float network does, and its noise gains are what they say.
 
-mod common;
-
-use common::{Net, difference, size};
+use crate::common::{Net, difference, size};
 use pronghorn_graph::{
     float,
     geometry::Window,

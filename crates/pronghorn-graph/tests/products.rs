@@ -1,8 +1,6 @@
 //! Products of two values in fixed point.
 
-mod common;
-
-use common::{
+use crate::common::{
     Net, Random,
     quantised::{IMAGES, padded, quantised},
 };

@@ -1,8 +1,6 @@
 //! Bands of a batch: every row once, nothing read before it is there, and less memory.
 
-mod common;
-
-use common::networks::{Middle, aided, around, in_bands, options, plan};
+use crate::common::networks::{Middle, aided, around, in_bands, options, plan};
 use pronghorn_plan::{
     CheckedPlan, TrustLevel,
     bands::{self, rows_of},

@@ -1,8 +1,6 @@
 //! Costs add up. What they say of bytes is compared with runs in `pronghorn-engine`.
 
-mod common;
-
-use common::{
+use crate::common::{
     circuits, in_a_circuit, is_activation,
     networks::{Middle, aided, around, deep, dense, network, options, plan as planned, shared},
     value,

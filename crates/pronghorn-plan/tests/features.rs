@@ -1,9 +1,7 @@
 //! Features of a table that differ by many powers of two: scales of their own, and the precision
 //! that these keep.
 
-mod common;
-
-use common::{
+use crate::common::{
     networks::{FEATURES, dense, numbers, options, table, table_layer},
     refusal,
 };

@@ -1,9 +1,7 @@
 //! The circuit of a chain of activations is the chain, whatever errors its shares' guard bits
 //! carry.
 
-mod common;
-
-use common::{
+use crate::common::{
     circuits, in_a_circuit,
     networks::{Middle, around, shared},
     refusal, value,
@@ -190,7 +188,7 @@ fn chains_that_are_no_circuit_are_refused() {
 
 /// A max-pool with a square window.
 fn pool(kernel: usize, stride: usize, padding: usize) -> Vec<ActivationOp> {
-    let window = common::window(kernel, stride, padding);
+    let window = crate::common::window(kernel, stride, padding);
     vec![ActivationOp::MaxPool { window }]
 }
 

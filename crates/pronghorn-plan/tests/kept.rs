@@ -1,8 +1,6 @@
 //! Plans that are kept as bytes are the same when they are read again.
 
-mod common;
-
-use common::networks::{deep, network, options, plan as planned};
+use crate::common::networks::{deep, network, options, plan as planned};
 use pronghorn_graph::polynomial::PolyOp;
 use pronghorn_plan::{
     Built, Encrypted, Engine, KeptError, StepKind, TrustLevel, Weights, steps::encrypted::ProgramOp,

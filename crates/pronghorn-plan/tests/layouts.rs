@@ -1,8 +1,6 @@
 //! Where values sit in polynomials, by hand; and how well what is published hides a layer.
 
-mod common;
-
-use common::{
+use crate::common::{
     networks::{Middle, around, shared},
     window,
 };

@@ -1,8 +1,6 @@
 //! A plan has no name of the model's file: neither its bytes nor what a client prints of it.
 
-mod common;
-
-use common::networks::{deep, network, options, plan as planned};
+use crate::common::networks::{deep, network, options, plan as planned};
 use pronghorn_graph::graph::Graph;
 use pronghorn_plan::{BuildOptions, CheckedPlan, Engine, Plan, TrustLevel, summary::Summary};
 

@@ -1,8 +1,6 @@
 //! From networks to plans: engines, words, precision, memory, and reasons for no plan.
 
-mod common;
-
-use common::{
+use crate::common::{
     networks::{
         Middle, aided, aided_coefficient, around, deep, dense, has_words, network, options, parts,
         plan as planned, shared,

@@ -1,8 +1,6 @@
 //! Share forms: guard bits, errors, moduli.
 
-mod common;
-
-use common::{
+use crate::common::{
     batch, find,
     networks::{Middle, around, dense, network, options, plan, pooled_input, shared, wide},
     plan_of, step, value, window,

@@ -1,8 +1,6 @@
 //! Tables of smooth functions in plans: their cost and their bytes.
 
-mod common;
-
-use common::value;
+use crate::common::value;
 use pronghorn_graph::fixed::{ActivationOp, Table};
 use pronghorn_plan::{share_form::ShareForm, steps::activation::chain::Stage};
 

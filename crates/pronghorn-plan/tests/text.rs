@@ -3,11 +3,9 @@
 //! `PRONGHORN_BLESS=1 cargo test -p pronghorn-plan --test text` writes them anew. A plan's hash and
 //! numbers are in the text, so a change of the planner or of the plan's format changes it.
 
-mod common;
-
 use std::{env, fs, path::PathBuf};
 
-use common::networks::{
+use crate::common::networks::{
     Middle, aided, aided_coefficient, around, deep, dense, network, options, plan as planned,
     shared, ties,
 };

@@ -1,8 +1,6 @@
 //! A line that changes what it carries: no wrong result without an error, and nothing wrong is
 //! kept.
 
-mod common;
-
 use std::{
     fs, mem,
     path::{Path, PathBuf},
@@ -15,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use common::{
+use crate::common::{
     relay::{self, Passing, Relay, Way},
     tls::Keys,
     *,

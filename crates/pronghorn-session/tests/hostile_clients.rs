@@ -1,11 +1,9 @@
 //! Hostile, broken and slow clients: each ends its own session with an error that names the cause,
 //! and the same server serves the next good client.
 
-mod common;
-
 use std::{io::Write, net::Shutdown, thread, time::Duration};
 
-use common::*;
+use crate::common::*;
 use pronghorn_plan::TrustLevel;
 use pronghorn_session::{
     ErrorCode, Limits, SessionError,

@@ -1,14 +1,12 @@
 //! Hostile and broken servers: a client ends with an error that says what was wrong.
 
-mod common;
-
 use std::{
     net::{Shutdown, TcpListener, TcpStream},
     thread,
     time::Duration,
 };
 
-use common::*;
+use crate::common::*;
 use pronghorn_plan::{Plan, TrustLevel, plan::MAX_BYTES};
 use pronghorn_session::{
     Client, ConnectOptions, ErrorCode, FrameError, ModelId, SessionError,

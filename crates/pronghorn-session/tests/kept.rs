@@ -1,8 +1,6 @@
 //! What is exchanged once, over real sockets: published polynomials and keys, which later
 //! connections do not send again.
 
-mod common;
-
 use std::{
     fs,
     path::PathBuf,
@@ -13,7 +11,7 @@ use std::{
     },
 };
 
-use common::*;
+use crate::common::*;
 use pronghorn_engine::ServerModel;
 use pronghorn_plan::{Built, Engine, TrustLevel, cost};
 use pronghorn_session::{Client, ConnectOptions, Limits, Server, SessionError, in_process};

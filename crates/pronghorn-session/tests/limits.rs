@@ -1,7 +1,5 @@
 //! Time limits and places: what a dead line, a silent client and a crowd cost the others.
 
-mod common;
-
 use std::{
     net::TcpStream,
     sync::Arc,
@@ -9,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     relay::{Relay, Way},
     *,
 };

@@ -1,10 +1,8 @@
 //! Several models on one server: names, versions, for whom each is, and other ones while it runs.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     tls::{Keys, connect, with_tls},
     *,
 };
@@ -166,7 +164,7 @@ fn models_are_exchanged_while_clients_are_served() {
     let mut raw = Raw::connect(running.address());
     let again = pronghorn_session::message::ClientHello {
         model: Some("a@1".parse().expect("it is a name")),
-        ..common::hello()
+        ..crate::common::hello()
     };
     use pronghorn_session::{
         frame::{Kind, MAX_HANDSHAKE},

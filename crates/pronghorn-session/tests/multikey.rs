@@ -1,9 +1,8 @@
 //! Model owner, cloud and clients over sockets.
 
-mod roles;
-
 use std::{fs, thread};
 
+use crate::roles::*;
 use pronghorn_graph::polynomial::PolyOp;
 use pronghorn_he::multikey::Party;
 use pronghorn_multikey::Aim;
@@ -11,7 +10,6 @@ use pronghorn_session::{
     SessionError,
     multikey::{CloudClient, CloudError, CloudLimits, CloudOptions, OwnerKeys, Refusal},
 };
-use roles::*;
 
 #[test]
 fn clients_learn_results_and_all_go_on_after_restarts() {

@@ -1,8 +1,6 @@
 //! Peers of `multi-key` that vanish at any message, lie, or ask for more: a clear error, nothing
 //! learnt, and the others go on.
 
-mod roles;
-
 use std::{
     io::Write,
     net::{TcpListener, TcpStream},
@@ -10,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use crate::roles::*;
 use pronghorn_he::multikey::{Party, SecretKey};
 use pronghorn_multikey::{
     Aim,
@@ -21,7 +20,6 @@ use pronghorn_session::{
     message::{MAGIC, VERSION},
     multikey::{CloudError, CloudOptions, Refusal},
 };
-use roles::*;
 
 /// Kinds of messages, as the documentation of the module has them.
 const HELLO: u8 = 1;

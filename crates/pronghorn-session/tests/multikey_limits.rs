@@ -1,16 +1,14 @@
 //! Limits of a cloud on clients and addresses: refused with a code, while others go on.
 
-mod roles;
-
 use std::{io::Read, net::TcpStream, thread, time::Duration};
 
+use crate::roles::*;
 use pronghorn_session::{
     ErrorCode, SessionError,
     frame::{self, Kind, MAX_ERROR},
     limits::table::Caps,
     multikey::{CloudClient, CloudError, CloudLimits, CloudOptions, Refusal},
 };
-use roles::*;
 
 fn limited(limits: &[(&str, u64)]) -> CloudOptions {
     let caps = limits.iter().fold(Caps::default(), |caps, (name, most)| {

@@ -1,15 +1,13 @@
 //! Names over TLS under `multi-key`: the owner's place and a client's name are whose they were
 //! first.
 
-mod roles;
-
 use std::thread;
 
+use crate::roles::*;
 use pronghorn_session::{
     ClientChannel, ClientTls, ConnectOptions, KeyRequest, ServerChannel, ServerTls, make_keys,
     multikey::{CloudClient, CloudOptions, Refusal},
 };
-use roles::*;
 
 /// A cloud over TLS, and the certificates of some parties.
 struct Scene {

@@ -4,8 +4,6 @@
 //! `docs/wire.md` says what they mean. After a change of a message, `PRONGHORN_BLESS=1 cargo test -p
 //! pronghorn-session --test multikey_wire` writes the files anew, and the commit says why.
 
-mod roles;
-
 use std::{
     env,
     fmt::Write as _,
@@ -17,6 +15,7 @@ use std::{
     thread,
 };
 
+use crate::roles::*;
 use pronghorn_session::{
     frame::{self, Kind},
     multikey::{
@@ -24,7 +23,6 @@ use pronghorn_session::{
         message::{Header, Hello, Role, Wanted, What},
     },
 };
-use roles::*;
 
 fn equals_golden(name: &str, found: &str) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/multikey");

@@ -1,10 +1,8 @@
 //! No name of the model's file goes to a client, in a good session or an ended one.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     relay::{Passing, Relay, Way},
     *,
 };

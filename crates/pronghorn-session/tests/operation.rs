@@ -1,8 +1,6 @@
 //! A server as its operator sees it: places in turn, an end that cuts no batch, counters, entries of
 //! the log.
 
-mod common;
-
 use std::{
     net::TcpStream,
     sync::{
@@ -14,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use common::*;
+use crate::common::*;
 use pronghorn_engine::ServerModel;
 use pronghorn_plan::TrustLevel;
 use pronghorn_session::{
@@ -259,7 +257,7 @@ fn what_is_done_is_counted() {
     let [opening, waiting, preparing, predicting] = model.bytes_sent.map(|(_, bytes)| bytes);
     assert_eq!((waiting, preparing), (0, 0));
     // The plan comes before the batch.
-    let plan = common::model().plan().to_bytes().len() as u64;
+    let plan = crate::common::model().plan().to_bytes().len() as u64;
     assert!(opening > plan, "{opening} bytes with a plan of {plan}");
     assert!(predicting >= found.stats.bytes_received);
     assert_eq!((end.memory_used, end.failures), (0, vec![]));

@@ -1,8 +1,6 @@
 //! Prepared batches over real sockets: used once, by whoever has the halves, across connections and
 //! restarts.
 
-mod common;
-
 use std::{
     fs,
     net::SocketAddr,
@@ -16,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use common::*;
+use crate::common::*;
 use pronghorn_engine::{ClientModel, ClientPreparation, Connection, Machine, ServerModel, Want};
 use pronghorn_plan::{CheckedPlan, TrustLevel, cost};
 use pronghorn_session::{

@@ -1,7 +1,5 @@
 //! Good sessions, over real sockets: the real engine end to end, many batches, limits.
 
-mod common;
-
 use std::{
     net::TcpListener,
     sync::{
@@ -12,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use common::*;
+use crate::common::*;
 use pronghorn_engine::ServerModel;
 use pronghorn_graph::oracle;
 use pronghorn_plan::{BuildOptions, Opening, TrustLevel, cost};
@@ -194,7 +192,7 @@ fn a_known_plan_is_not_sent_again() {
     predicts(client);
     let other = ConnectOptions {
         plan: Some(mock_plan()),
-        ..common::options()
+        ..crate::common::options()
     };
     predicts(Client::connect(&address, other).expect("another plan is replaced"));
 }

@@ -5,15 +5,13 @@
 //! leaves its range exactly where it exceeds `T`. A client that says so tells a bit of its result for
 //! each spoiled prediction.
 
-mod common;
-
 use std::{
     sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
 
-use common::{
+use crate::common::{
     relay::{Passing, Relay, Way},
     *,
 };

@@ -1,7 +1,5 @@
 //! A relay between two TLS channels, with a certificate that the client accepts: the server's own.
 
-mod common;
-
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -13,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use common::{
+use crate::common::{
     tls::{Keys, client_config, serve, serve_model, with_tls},
     *,
 };

@@ -1,15 +1,13 @@
 //! What a server that knows its clients tells others: a refusal, which is the same whatever it
 //! serves.
 
-mod common;
-
 use std::{
     io::{Read, Write},
     net::TcpStream,
     sync::Arc,
 };
 
-use common::{
+use crate::common::{
     tls::{Keys, client_config, serve_model},
     *,
 };

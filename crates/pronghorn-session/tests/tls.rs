@@ -1,7 +1,5 @@
 //! TLS between real sockets: who is let in, who is not, and what both are told.
 
-mod common;
-
 use std::{
     fs,
     io::{Read, Write},
@@ -14,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     line::Line,
     relay::Relay,
     tls::{Keys, connect, replace, serve, with_tls},

@@ -4,8 +4,6 @@
 //! frames, `PRONGHORN_BLESS=1 cargo test -p pronghorn-session --test transcripts` writes the files
 //! anew; the commit says why.
 
-mod common;
-
 use std::{
     env,
     fmt::Write as _,
@@ -17,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use common::*;
+use crate::common::*;
 use pronghorn_engine::ServerModel;
 use pronghorn_plan::{Built, Engine, TrustLevel};
 use pronghorn_session::{

@@ -4,11 +4,9 @@
 //! pronghorn-session --test wire` writes the file of the new version. Files of earlier versions stay
 //! as they are: peers that speak them must hear that the versions differ.
 
-mod common;
-
 use std::{collections::BTreeMap, env, fmt::Debug, fs, path::PathBuf};
 
-use common::*;
+use crate::common::*;
 use pronghorn_plan::TrustLevel;
 use pronghorn_session::{
     ErrorCode, ModelId, SessionError,

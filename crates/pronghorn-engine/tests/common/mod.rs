@@ -1,7 +1,5 @@
 //! What tests of whole runs share.
 
-#![allow(dead_code, unused_imports, reason = "each test file uses a part")]
-
 #[path = "../../../pronghorn-plan/tests/common/networks.rs"]
 pub mod networks;
 pub mod transcript;

@@ -1,7 +1,5 @@
 //! Graphs for tests: a builder that computes shapes, and random networks.
 
-#![allow(dead_code)] // not every test file uses all of it
-
 pub mod quantised;
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use pronghorn_mpc::{
     lean::{Input, Program, input_width},
 };
 
-use crate::common::{Random, activation, check};
+use super::common::{Random, activation, check};
 
 const RELU: Rectifier = Rectifier::Relu;
 

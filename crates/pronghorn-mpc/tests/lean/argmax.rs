@@ -15,7 +15,7 @@ use pronghorn_mpc::{
 };
 use zeroize::Zeroizing;
 
-use crate::common::Random;
+use super::common::Random;
 
 /// Shares of the fewest bits.
 fn input((low, high): (i64, i64), (guard, error): (u32, u64)) -> Input {

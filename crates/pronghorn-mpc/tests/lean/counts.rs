@@ -5,7 +5,7 @@ use pronghorn_mpc::{
     lean::{Input, Party, Program, input_width},
 };
 
-use crate::common::{activation, silu};
+use super::common::{activation, silu};
 
 /// A ReLU of exact shares modulo `2^k` that drops `c` bits, with `m` bits of the result.
 fn relu(k: u32, c: u32, m: u32) -> Program {

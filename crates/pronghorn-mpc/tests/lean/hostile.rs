@@ -7,7 +7,7 @@ use pronghorn_mpc::{
     lean::{Evaluation, Input, LeanError, Party, Program, deal},
 };
 
-use crate::common::{Random, activation};
+use super::common::{Random, activation};
 
 fn program(output: Modulus) -> Arc<Program> {
     let input = Input {

@@ -5,7 +5,7 @@ use pronghorn_mpc::{
     lean::{Input, Program, input_width},
 };
 
-use crate::common::{Random, check, silu};
+use super::common::{Random, check, silu};
 
 const ENTRIES: [i32; 16] = [-9, 4, 0, 7, 7, 9, 11, 13, 2, 2, 2, 2, 0, 0, 0, -5];
 const RISES: [i32; 16] = [9, -4, 31, 2, 2, 2, 2, 2, 0, 0, 0, 0, 5, -13, 2, 100];

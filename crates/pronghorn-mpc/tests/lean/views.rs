@@ -8,7 +8,7 @@ use pronghorn_mpc::{
     lean::{Dealer, Evaluation, Input, Party, Program, Received, Sent},
 };
 
-use crate::common::{Random, activation, level};
+use super::common::{Random, activation, level};
 
 /// The coins of each OT of an element.
 #[derive(Clone, Default)]

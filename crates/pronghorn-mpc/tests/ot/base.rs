@@ -6,7 +6,7 @@ use pronghorn_mpc::ot::{
     base::{self, BaseReceiver, COUNT, Key},
 };
 
-use crate::stream;
+use super::stream;
 
 const SESSION: [u8; 32] = [4; 32];
 const KINDS: [BaseOt; 2] = [BaseOt::MlKem, BaseOt::Ristretto];

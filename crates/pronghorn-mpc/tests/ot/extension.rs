@@ -7,7 +7,7 @@ use pronghorn_mpc::ot::{
 };
 use proptest::prelude::*;
 
-use crate::{choice, pair, random_bytes};
+use super::{choice, pair, random_bytes};
 
 /// Makes `count` OTs and checks them; the blocks of both parties.
 fn extend(

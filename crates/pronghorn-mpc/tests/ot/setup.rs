@@ -11,7 +11,7 @@ use pronghorn_mpc::ot::{
 use pronghorn_ring::random::Seed;
 use zeroize::ZeroizeOnDrop;
 
-use crate::{connect, exchange, parameters, random_bytes, set_up};
+use super::{connect, exchange, parameters, random_bytes, set_up};
 
 const SESSION: [u8; 32] = [7; 32];
 

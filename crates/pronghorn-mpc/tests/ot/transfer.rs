@@ -5,7 +5,7 @@ use pronghorn_mpc::ot::{CotReceiver, CotSender, OtError, transfer};
 use pronghorn_ring::{Modulus, PowerOfTwo, Prime};
 use proptest::prelude::*;
 
-use crate::{choice, pair, random_bytes};
+use super::{choice, pair, random_bytes};
 
 /// OTs of both parties.
 struct Ots {

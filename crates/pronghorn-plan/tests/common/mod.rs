@@ -1,7 +1,5 @@
 //! What the tests of plans share: networks, plans, and changes of plans.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 pub mod networks;
 
 use pronghorn_graph::{

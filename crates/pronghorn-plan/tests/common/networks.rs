@@ -1,4 +1,5 @@
 //! Small networks and their plans, for tests here and in `pronghorn-engine`.
+#![allow(dead_code, reason = "a crate's tests use a part")]
 
 use std::collections::BTreeMap;
 

@@ -8,11 +8,8 @@ use pronghorn_plan::{
     steps::{activation::lean::Transfers, argmax::ArgMax},
 };
 
-use super::{
-    SHARES,
-    common::networks::{class, ties},
-    of, refuses,
-};
+use super::{SHARES, of, refuses};
+use crate::common::networks::{class, ties};
 
 /// A class of nine on shares.
 static CLASS: LazyLock<Plan> = LazyLock::new(|| {

@@ -179,4 +179,10 @@ impl Lanes for Avx2 {
     fn clean(self, x: __m256i) -> __m256i {
         x
     }
+
+    #[inline(always)]
+    fn apart<R: Routine<Self::Word>>(self, routine: R) -> R::Output {
+        // SAFETY: the token `self` exists only where the CPU has these instructions.
+        unsafe { Self::enter(routine) }
+    }
 }

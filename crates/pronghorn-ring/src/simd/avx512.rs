@@ -253,6 +253,12 @@ impl Lanes for Avx512<u32, 32> {
     fn clean(self, x: __m512i) -> __m512i {
         x
     }
+
+    #[inline(always)]
+    fn apart<R: Routine<Self::Word>>(self, routine: R) -> R::Output {
+        // SAFETY: the token `self` exists only where the CPU has these instructions.
+        unsafe { Self::enter(routine) }
+    }
 }
 
 impl<const BITS: u32> Registers for Avx512<u64, BITS> {
@@ -393,6 +399,12 @@ impl Lanes for Avx512<u64, 64> {
     fn clean(self, x: __m512i) -> __m512i {
         x
     }
+
+    #[inline(always)]
+    fn apart<R: Routine<Self::Word>>(self, routine: R) -> R::Output {
+        // SAFETY: the token `self` exists only where the CPU has these instructions.
+        unsafe { Self::enter(routine) }
+    }
 }
 
 /// IFMA: one instruction for a half of a product and a sum.
@@ -432,5 +444,11 @@ impl Lanes for Avx512<u64, 52> {
     #[inline(always)]
     fn clean(self, x: __m512i) -> __m512i {
         intrinsic!(_mm512_and_si512(x, _mm512_set1_epi64((1 << 52) - 1)))
+    }
+
+    #[inline(always)]
+    fn apart<R: Routine<Self::Word>>(self, routine: R) -> R::Output {
+        // SAFETY: the token `self` exists only where the CPU has these instructions.
+        unsafe { Self::enter(routine) }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::Routine;
 use crate::Word;
 
 /// Vectors of [`COUNT`](Self::COUNT) words: how they are read, added and permuted. A value of a
@@ -101,6 +102,10 @@ pub trait Lanes: Registers {
     ) -> HighFactor<Self::Vector>;
     /// Without the bits from `BITS` on.
     fn clean(self, x: Self::Vector) -> Self::Vector;
+
+    /// Runs a routine as a function of its own with the instructions of these lanes: compilers take
+    /// far longer for one large function than for its parts.
+    fn apart<R: Routine<Self::Word>>(self, routine: R) -> R::Output;
 }
 
 /// What [`Lanes::mul_high`] needs of a factor.
@@ -214,5 +219,11 @@ impl<W: Word> Lanes for Scalar<W> {
     #[inline(always)]
     fn clean(self, x: W) -> W {
         x
+    }
+
+    // Its only user is such a function already.
+    #[inline(always)]
+    fn apart<R: Routine<W>>(self, routine: R) -> R::Output {
+        routine.run(self)
     }
 }

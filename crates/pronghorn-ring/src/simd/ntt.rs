@@ -115,45 +115,68 @@ impl<W: Word> Routine<W> for Transform<'_, W> {
     #[inline(always)]
     fn run<L: Lanes<Word = W>>(self, lanes: L) {
         // A pair of vectors is the least the stages below handle.
-        if self.x.len() < 2 * L::COUNT {
-            return self.run_on(Scalar::NEW);
+        if L::COUNT == 1 || self.x.len() < 2 * L::COUNT {
+            return self.portable();
         }
         self.run_on(lanes);
     }
 }
 
 impl<W: Word> Transform<'_, W> {
-    #[inline(always)]
-    fn run_on<L: Lanes<Word = W>>(self, lanes: L) {
-        if L::BITS == W::BITS && self.q.bits() == L::BITS - 1 {
-            self.run_within::<L, true>(lanes);
-        } else {
-            self.run_within::<L, false>(lanes);
-        }
+    /// Compiled once for all levels.
+    #[inline(never)]
+    fn portable(self) {
+        self.run_on(Scalar::NEW);
     }
 
     #[inline(always)]
-    fn run_within<L: Lanes<Word = W>, const TIGHT: bool>(self, lanes: L) {
-        let Self {
-            direction,
+    fn run_on<L: Lanes<Word = W>>(self, lanes: L) {
+        // A constant, so that nobody compiles transforms that there are not.
+        if const { L::BITS == W::BITS } && self.q.bits() == L::BITS - 1 {
+            return match self.direction {
+                Direction::Forward => lanes.apart(Forward::<_, true>(self)),
+                Direction::Inverse => lanes.apart(Inverse::<_, true>(self)),
+            };
+        }
+        match self.direction {
+            Direction::Forward => lanes.apart(Forward::<_, false>(self)),
+            Direction::Inverse => lanes.apart(Inverse::<_, false>(self)),
+        }
+    }
+}
+
+/// A forward transform; `TIGHT` where there is one bit of room.
+struct Forward<'a, W, const TIGHT: bool>(Transform<'a, W>);
+
+impl<W: Word, const TIGHT: bool> Routine<W> for Forward<'_, W, TIGHT> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes<Word = W>>(self, lanes: L) {
+        let Transform {
             q,
             twiddles,
             source,
             x,
-        } = self;
-        let stages = x.len().trailing_zeros();
-        match direction {
-            Direction::Forward => {
-                let bounds = Bounds::<L, TIGHT>::forward(lanes, q, stages);
-                assert!(source.is_none_or(|source| source.x.len() == x.len()));
-                let pass = Pass::new(lanes, bounds, &twiddles.forward, &twiddles.scale, x);
-                pass.forward(source, x);
-            }
-            Direction::Inverse => {
-                let bounds = Bounds::<L, TIGHT>::inverse(lanes, q, stages);
-                Pass::new(lanes, bounds, &twiddles.inverse, &twiddles.scale, x).inverse(x);
-            }
-        }
+            ..
+        } = self.0;
+        assert!(source.is_none_or(|source| source.x.len() == x.len()));
+        let bounds = Bounds::<L, TIGHT>::forward(lanes, q, x.len().trailing_zeros());
+        Pass::new(lanes, bounds, &twiddles.forward, &twiddles.scale, x).forward(source, x);
+    }
+}
+
+/// An inverse transform; `TIGHT` where there is one bit of room.
+struct Inverse<'a, W, const TIGHT: bool>(Transform<'a, W>);
+
+impl<W: Word, const TIGHT: bool> Routine<W> for Inverse<'_, W, TIGHT> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes<Word = W>>(self, lanes: L) {
+        let Transform { q, twiddles, x, .. } = self.0;
+        let bounds = Bounds::<L, TIGHT>::inverse(lanes, q, x.len().trailing_zeros());
+        Pass::new(lanes, bounds, &twiddles.inverse, &twiddles.scale, x).inverse(x);
     }
 }
 
@@ -207,15 +230,11 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
     #[inline(always)]
     fn forward(&self, source: Option<Source<'_, L::Word>>, x: &mut [L::Word]) {
         let (n, block) = (x.len(), Self::block(x.len()));
-        if block == n {
-            if let Some(source) = source {
-                self.read(source, x);
-            }
-            return self.forward_block(1, x);
-        }
         match source {
-            None => self.forward_two_stages(InPlace, 1, n, x),
-            Some(source) => self.forward_two_stages(source, 1, n, x),
+            None if block < n => self.forward_two_stages(InPlace, 1, n, x),
+            None => {}
+            Some(source) if block < n => self.forward_two_stages(source, 1, n, x),
+            Some(source) => self.read(source, x),
         }
         for start in (0..n).step_by(block) {
             // The parts that start here, largest first.
@@ -246,11 +265,9 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
     #[inline(always)]
     fn inverse(&self, x: &mut [L::Word]) {
         let (n, block) = (x.len(), Self::block(x.len()));
-        if block == n {
-            return self.inverse_block::<true>(1, x);
-        }
         for end in (block..n + 1).step_by(block) {
-            self.inverse_block::<false>((n + end - block) / block, &mut x[end - block..end]);
+            let node = (n + end - block) / block;
+            self.inverse_block(node, block == n, &mut x[end - block..end]);
             // The parts that end here, smallest first.
             let mut part = 4 * block;
             while part < n {
@@ -261,7 +278,9 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
                 part *= 4;
             }
         }
-        self.inverse_two_stages::<true>(1, n, x);
+        if block < n {
+            self.inverse_two_stages::<true>(1, n, x);
+        }
     }
 
     /// All stages of node `node`.
@@ -278,28 +297,30 @@ impl<'a, L: Lanes, const TIGHT: bool> Pass<'a, L, TIGHT> {
             groups *= 4;
         }
         match pairs {
-            1 => self.forward_pairs::<1>(node, x),
-            2 => self.forward_pairs::<2>(node * 2, x),
+            1 | 2 => self.forward_pairs::<1>(node * pairs, x),
             _ => self.forward_pairs::<4>(node * pairs, x),
         }
     }
 
-    /// All stages of node `node`; `SCALED` where the last of them is the transform's last.
+    /// All stages of node `node`; `scaled` where the last of them is the transform's last.
     #[inline(always)]
-    fn inverse_block<const SCALED: bool>(&self, node: usize, x: &mut [L::Word]) {
+    fn inverse_block(&self, node: usize, scaled: bool, x: &mut [L::Word]) {
         let mut groups = x.len() / (2 * L::COUNT);
-        match groups {
-            1 => return self.inverse_pairs::<1, SCALED>(node, x),
-            2 => self.inverse_pairs::<2, false>(node * 2, x),
+        match (groups, scaled) {
+            (1, true) => return self.inverse_pairs::<1, true>(node, x),
+            (1, false) => return self.inverse_pairs::<1, false>(node, x),
+            (2, _) => self.inverse_pairs::<1, false>(node * 2, x),
             _ => self.inverse_pairs::<4, false>(node * groups, x),
         }
         while groups > 4 {
             groups /= 4;
             self.inverse_two_stages::<false>(node * groups, x.len() / groups, x);
         }
-        match groups {
-            4 => self.inverse_two_stages::<SCALED>(node, x.len(), x),
-            _ => self.inverse_stage::<SCALED>(node, x),
+        match (groups, scaled) {
+            (4, true) => self.inverse_two_stages::<true>(node, x.len(), x),
+            (4, false) => self.inverse_two_stages::<false>(node, x.len(), x),
+            (_, true) => self.inverse_stage::<true>(node, x),
+            (_, false) => self.inverse_stage::<false>(node, x),
         }
     }
 

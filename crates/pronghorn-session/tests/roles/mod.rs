@@ -1,5 +1,4 @@
 //! Model owner, cloud and clients over sockets, for tests.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::{
     fs,

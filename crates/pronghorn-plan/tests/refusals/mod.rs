@@ -2,13 +2,11 @@
 //! that reason. The word that names the reason is in each case's last argument.
 
 mod class;
-#[path = "../common/mod.rs"]
-mod common;
 mod linear;
 
 use std::sync::LazyLock;
 
-use common::{
+use crate::common::{
     batch, clear, clear_coefficient, coefficient, encrypted, find, in_a_circuit, is_activation,
     is_reshape,
     networks::{Middle, aided_coefficient, around, deep, dense, options, plan as planned, shared},
