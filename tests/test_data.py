@@ -183,3 +183,10 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     np.save(tmp_path / "shape.npy", np.zeros((7, 9, 9)))
     with pytest.raises(InputError, match=r"\[7, 9, 9\]; the model takes \(images, 1, 4, 5\)"):
         load_images(tmp_path / "shape.npy", (1, 4, 5), PLAIN)
+
+
+@pytest.mark.parametrize("values", [np.array([["a", "b"]]), np.array([[1 + 2j, 0]], np.complex64)])
+def test_arrays_hold_numbers(tmp_path: Path, values: np.ndarray) -> None:
+    np.save(tmp_path / "values.npy", values)
+    with pytest.raises(InputError, match=r"values\.npy have type .* numbers are needed"):
+        load_images(tmp_path / "values.npy", (2,), PLAIN)

@@ -66,6 +66,46 @@ def test_raw_features_get_scales_of_their_own(trust: str) -> None:
     assert report.argmax_agreement > 0.95
 
 
+@pytest.mark.parametrize("trust", LEVELS)
+@pytest.mark.parametrize("size", [1e7, 5e10])
+def test_features_may_be_billions(trust: str, size: float) -> None:
+    spreads = size * np.array([1, 0.5, 2], np.float32)
+    constants = {"w": floats(3, 2) / spreads[:, None], "b": floats(2)}
+    loaded = pronghorn.load(model([node("Gemm", "x w b", "y")], ("N", 3), constants), samples=spreads * floats(100, 3))
+    report = loaded.verify(spreads * floats(20, 3), trust=trust)
+    assert report.ok
+    assert report.relative_error < 0.06
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_a_constant_feature_counts_for_nothing(trust: str) -> None:
+    """Its weights are a million times the others', as a model has that divides by deviation + 1e-6."""
+    table = floats(100, 5)
+    table[:, 2] = 3.5
+    spreads = np.where(np.arange(5) == 2, 1e-6, 1).astype(np.float32)
+    constants = {"m": np.float32([0, 0, 3.5, 0, 0]), "s": spreads, "w": floats(5, 2), "b": floats(2)}
+    nodes = [node("Sub", "x m", "c"), node("Div", "c s", "d"), node("Gemm", "d w b", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 5), constants), samples=table[:80])
+    assert loaded.plan(trust).expected_error.error < 0.02
+    report = loaded.verify(table[80:], trust=trust)
+    assert report.ok
+    assert report.relative_error < 0.03
+
+
+def test_outputs_may_be_constant() -> None:
+    constants = {"w": np.zeros((3, 2), np.float32), "b": np.array([0.3, -20.0], np.float32)}
+    loaded = pronghorn.load(model([node("Gemm", "x w b", "y")], ("N", 3), constants), samples=floats(40, 3))
+    loaded.plan("two-party")
+    found = loaded.compiled("two-party").run_fixed(floats(2, 3))
+    np.testing.assert_allclose(found, [[0.3, -20.0]] * 2, rtol=1e-2)
+
+
+def test_samples_of_zeros_say_nothing() -> None:
+    loaded = pronghorn.load(standardised(2), samples=np.zeros((40, 4), np.float32))
+    with pytest.raises(pronghorn.PlanError, match="all samples are zero"):
+        loaded.plan("two-party")
+
+
 def test_the_client_scales_its_features() -> None:
     loaded = pronghorn.load(standardised(3), samples=rows(300))
     inputs = rows(20)

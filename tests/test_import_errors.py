@@ -38,6 +38,7 @@ def test_unsupported_operators_are_named_in_full() -> None:
     ("nodes", "shape", "constants", "says"),
     [
         ([node("Exp", "x", "y")], IMAGE, {}, "not supported"),
+        ([node("Gather", "w x", "y")], ("N", 4), GEMM, "private index"),
         ([node("LRN", "x", "y", size=3)], IMAGE, {}, "BatchNormalization"),
         ([node("ConvTranspose", "x w", "y")], IMAGE, {"w": floats(3, 2, 3, 3)}, "do not fit 2 channels"),
         ([node("ConvTranspose", "x w", "y", pads=[5, 0, 4, 0])], IMAGE, {"w": floats(2, 2, 3, 3)}, "size -1"),

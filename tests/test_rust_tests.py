@@ -1,4 +1,4 @@
-"""One program has all tests of a crate. So a file that nothing names would never run."""
+"""Few programs have all tests of a crate. So a file that nothing names would never run."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ def unnamed(crate: Path) -> set[str]:
     for path in programs:
         named |= set(re.findall(r"^mod (\w+);$", (crate / path).read_text(encoding="utf-8"), re.MULTILINE))
     files = {path.stem for path in tests.glob("*.rs")} | {path.parent.name for path in tests.glob("*/mod.rs")}
+    for path in tests.glob("*/mod.rs"):
+        named |= set(re.findall(r"^(?:pub )?mod (\w+);$", path.read_text(encoding="utf-8"), re.MULTILINE)) | {"mod"}
+        files |= {inner.stem for inner in path.parent.glob("*.rs")}
     return files - named
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._inputs import Range
+from pronghorn._inputs import Range, as_numbers
 from pronghorn._tables import is_table, read_table, whole
 from pronghorn.errors import InputError, InputWarning
 
@@ -204,7 +204,7 @@ def read_images(
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return read_picture(path, shape, preprocessing), None
     arrays = _read_arrays(path)
-    images = arrays[pick(path, arrays, IMAGE_KEYS, "images")]
+    images = as_numbers(arrays[pick(path, arrays, IMAGE_KEYS, "images")], f"the values of {path}")
     labels = next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
     return images, labels_beside(path) if labels is None else labels
 

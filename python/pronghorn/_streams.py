@@ -211,7 +211,7 @@ def _npy(path: Path, open_file: Callable[[], IO[bytes]]) -> _Raw | None:
     """None where it has to be read whole."""
     with open_file() as file:
         shape, by_columns, dtype, start = _npy_header(file)
-    if by_columns or dtype.hasobject or not shape:
+    if by_columns or dtype.kind not in "fiub" or not shape:
         return None
     return _Raw(shape, dtype.newbyteorder("="), _rows(path, open_file, start, shape, dtype))
 

@@ -40,6 +40,9 @@ const LEAST_DIFFERENCE: f64 = 3.0;
 /// The range that a feature of one value alone gets to both sides of that value.
 const CONSTANT_REACH: f64 = 1.0;
 
+/// The range of a feature that keeps its one value: it counts for nothing, whatever its weights.
+const FIXED_REACH: f64 = 1.0 / (1 << 24) as f64;
+
 /// The scale of one feature: its owner sends `(x - offset) * 2^exponent`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,9 +72,7 @@ impl FeatureScales {
         if features == 0 || samples.len() / features < LEAST_ROWS {
             return None;
         }
-        let reaches: Vec<Reach> = (0..features)
-            .map(|feature| Reach::of(samples[feature..].iter().step_by(features)))
-            .collect();
+        let reaches = Reach::of_all(samples, features, CONSTANT_REACH);
         let varied = || reaches.iter().filter(|reach| !reach.is_constant);
         let ends = |(least, most): (f64, f64), reach: &Reach| {
             (least.min(reach.reach), most.max(reach.reach))
@@ -81,6 +82,25 @@ impl FeatureScales {
         if !differ && varied().all(|reach| reach.offset == 0.0) {
             return None;
         }
+        Some(Self::of_reaches(&reaches, most))
+    }
+
+    /// The scales for samples of which some feature has one value alone, which it keeps. A model that divides
+    /// by its deviation and a little more has weights for it beside which others are nothing.
+    /// `None` where all features vary, or none does.
+    pub fn with_constants(samples: &[f32], features: usize) -> Option<Self> {
+        if features == 0 || samples.len() / features < LEAST_ROWS {
+            return None;
+        }
+        let reaches = Reach::of_all(samples, features, FIXED_REACH);
+        let varied = reaches.iter().filter(|reach| !reach.is_constant);
+        let most = varied.map(|reach| reach.reach).fold(0.0, f64::max);
+        let some = most > 0.0 && reaches.iter().any(|reach| reach.is_constant);
+        some.then(|| Self::of_reaches(&reaches, most))
+    }
+
+    /// Exponents that bring each feature near `most`.
+    fn of_reaches(reaches: &[Reach], most: f64) -> Self {
         let scale = |reach: &Reach| {
             let bits = (most / reach.reach).log2().floor() as i32 - HEADROOM;
             FeatureScale {
@@ -88,7 +108,7 @@ impl FeatureScales {
                 offset: reach.offset as f32,
             }
         };
-        Some(Self(reaches.iter().map(scale).collect()))
+        Self(reaches.iter().map(scale).collect())
     }
 
     /// The reason why these are no scales of values of this shape.
@@ -180,7 +200,15 @@ impl FeatureScale {
 }
 
 impl Reach {
-    fn of<'a>(values: impl Iterator<Item = &'a f32>) -> Self {
+    /// Of each feature; `constant` for those of one value.
+    fn of_all(samples: &[f32], features: usize, constant: f64) -> Vec<Self> {
+        let values = |feature: usize| samples[feature..].iter().step_by(features);
+        (0..features)
+            .map(|feature| Self::of(values(feature), constant))
+            .collect()
+    }
+
+    fn of<'a>(values: impl Iterator<Item = &'a f32>, constant: f64) -> Self {
         let ends =
             |(low, high): (f64, f64), &value: &f32| (low.min(value.into()), high.max(value.into()));
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), ends);
@@ -195,7 +223,7 @@ impl Reach {
             false => 0.0,
         };
         let reach = match is_constant {
-            true => CONSTANT_REACH,
+            true => constant,
             false => (high - offset).abs().max((low - offset).abs()),
         };
         Self {
@@ -264,6 +292,20 @@ mod tests {
         assert_eq!(FeatureScales::of_samples(&[], 0), None);
         let constant = [3.0; 40];
         assert_eq!(FeatureScales::of_samples(&constant, 2), None);
+    }
+
+    #[test]
+    fn constants_count_for_nothing() {
+        let scales = FeatureScales::with_constants(&rows(), 4).expect("one is constant");
+        let constant = scales.0[3];
+        assert_eq!((constant.exponent, constant.offset), (34, 7.0));
+        assert_eq!(
+            scales.0[..3],
+            FeatureScales::of_samples(&rows(), 4).unwrap().0[..3]
+        );
+        let varied: Vec<f32> = rows().chunks(4).flat_map(|row| row[..3].to_vec()).collect();
+        assert_eq!(FeatureScales::with_constants(&varied, 3), None);
+        assert_eq!(FeatureScales::with_constants(&[3.0; 40], 2), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What people read of plans equals golden files.
 //!
-//! `PRONGHORN_BLESS=1 cargo test -p pronghorn-plan --test text` writes them anew. A plan's hash and
+//! `PRONGHORN_BLESS=1 cargo test -p pronghorn-plan text::` writes them anew. A plan's hash and
 //! numbers are in the text, so a change of the planner or of the plan's format changes it.
 
 use std::{env, fs, path::PathBuf};

@@ -1,11 +1,7 @@
 //! Sessions over real sockets: good and hostile peers, stores, and golden bytes.
 
 mod common;
-mod damage;
-mod hostile_clients;
-mod hostile_servers;
 mod kept;
-mod limits;
 mod models;
 mod multikey;
 mod multikey_hostile;
@@ -19,7 +15,6 @@ mod roles;
 mod sessions;
 mod silent_errors;
 mod splice;
-mod strangers;
 mod tls;
 mod transcripts;
 mod wire;

@@ -2,7 +2,7 @@
 //! not the roles' own, and each frame of a whole conversation with its sender and length.
 //!
 //! `docs/wire.md` says what they mean. After a change of a message, `PRONGHORN_BLESS=1 cargo test -p
-//! pronghorn-session --test multikey_wire` writes the files anew, and the commit says why.
+//! pronghorn-session multikey_wire::` writes the files anew, and the commit says why.
 
 use std::{
     env,

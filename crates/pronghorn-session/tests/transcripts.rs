@@ -1,7 +1,7 @@
 //! The frames of whole sessions equal golden files: order, sender, kind and length.
 //!
 //! What messages say is held still by the transcripts of `pronghorn-engine`. After a change of the
-//! frames, `PRONGHORN_BLESS=1 cargo test -p pronghorn-session --test transcripts` writes the files
+//! frames, `PRONGHORN_BLESS=1 cargo test -p pronghorn-session transcripts::` writes the files
 //! anew; the commit says why.
 
 use std::{

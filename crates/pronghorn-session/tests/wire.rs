@@ -1,7 +1,7 @@
 //! The bytes of each message equal golden files, one a version, which `docs/wire.md` shows too.
 //!
 //! After a change of a message raise `VERSION`, and `PRONGHORN_BLESS=1 cargo test -p
-//! pronghorn-session --test wire` writes the file of the new version. Files of earlier versions stay
+//! pronghorn-session messages_have_the_bytes` writes the file of the new version. Earlier ones stay
 //! as they are: peers that speak them must hear that the versions differ.
 
 use std::{collections::BTreeMap, env, fmt::Debug, fs, path::PathBuf};

@@ -24,6 +24,9 @@ use crate::{
 /// Biases take at most this much of the 32 bits of a result.
 const MAX_BIAS: f64 = (1u32 << 30) as f64;
 
+/// Biases of a layer of zeros are at most this: no weight bounds their scale.
+const MAX_BIAS_ALONE: f64 = (1u32 << 15) as f64;
+
 /// What a [`super::PrecisionChooser`] is told about a layer: weights, sizes, and its values on
 /// samples.
 pub struct LayerProfile<'a> {
@@ -215,7 +218,9 @@ impl<'a> LayerProfile<'a> {
         let mean_square = |value: usize| profile.values[value].mean_square;
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
         let rows = weights.chunks(geometry.row_len());
-        let most = |bias: &f32| scale::fraction(largest(&[*bias]), MAX_BIAS);
+        let is_zero = weights.iter().all(|&weight| weight == 0.0);
+        let max_bias = if is_zero { MAX_BIAS_ALONE } else { MAX_BIAS };
+        let most = |bias: &f32| scale::fraction(largest(&[*bias]), max_bias);
         Some(Self {
             name: &node.name,
             node: index,
@@ -347,7 +352,8 @@ impl<'a> LayerProfile<'a> {
             // What rounds to the largest integer still fits.
             let most = f64::from((1u32 << (weight_bits - 1)) - 1) + 0.49;
             let rows = self.largest.iter();
-            rows.map(|&weight| scale::fraction(weight, most)).collect()
+            rows.map(|&weight| scale::weight_fraction(weight, most))
+                .collect()
         });
         let each = || {
             let by_bias = self.by_bias.iter().map(|bias| bias - input_fraction);

@@ -5,6 +5,9 @@ use crate::float::ValueProfile;
 /// Most fraction bits of inputs and of weights, for ranges that are next to zero.
 const MAX_FRACTION: i32 = 30;
 
+/// Fraction bits of weights, at most.
+const MAX_WEIGHT_FRACTION: i32 = 60;
+
 /// Words of at least so many bits saturate: a unit is a small part of their largest integer.
 pub(super) const SATURATED_BITS: u32 = 8;
 
@@ -177,11 +180,22 @@ pub(crate) fn nearly_power(number: f64) -> Option<f64> {
     ((number / nearest - 1.0).abs() < NEARLY).then_some(nearest)
 }
 
-/// The largest `f` with `reach * 2^f <= most`.
+/// The largest `f` with `reach * 2^f <= most`, up to [`MAX_FRACTION`].
 pub(super) fn fraction(reach: f64, most: f64) -> i32 {
+    fraction_up_to(MAX_FRACTION, reach, most)
+}
+
+/// Fraction bits of weights that are at most `reach` and become at most `most`: those of large
+/// inputs are small, and have more bits than values.
+pub(super) fn weight_fraction(reach: f64, most: f64) -> i32 {
+    fraction_up_to(MAX_WEIGHT_FRACTION, reach, most)
+}
+
+/// The largest `f` up to a limit with `reach * 2^f <= most`.
+fn fraction_up_to(limit: i32, reach: f64, most: f64) -> i32 {
     let guess = (most / reach).log2().floor();
-    if guess >= f64::from(MAX_FRACTION) || reach == 0.0 {
-        return MAX_FRACTION;
+    if guess >= f64::from(limit) || reach == 0.0 {
+        return limit;
     }
     // The logarithm may be off by its last bit.
     let guess = guess as i32 + 1;

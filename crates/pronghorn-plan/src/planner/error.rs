@@ -19,6 +19,17 @@ pub(super) fn at_most(error: f64) -> String {
     format!("{:.places$}", (error * scale).ceil() / scale)
 }
 
+/// The largest error that `--error` takes.
+const MAX_ERROR: f64 = 2.0;
+
+/// The advice on accepting an error, if it may be accepted.
+pub(super) fn accept(error: f64) -> String {
+    match error <= MAX_ERROR {
+        true => format!(". To accept it: --error {0} (error={0})", at_most(error)),
+        false => String::new(),
+    }
+}
+
 /// Why there is no plan.
 #[derive(Debug, Error)]
 pub enum BuildError {
@@ -46,6 +57,11 @@ pub enum BuildError {
         /// Shape of one input.
         shape: Vec<usize>,
     },
+    /// All numbers of the samples are zero.
+    #[error(
+        "all samples are zero, and the ranges of values follow from samples: give inputs as clients send them"
+    )]
+    Blank,
     /// The result is no class.
     #[error(transparent)]
     Class(#[from] ClassError),
@@ -95,8 +111,8 @@ pub enum BuildError {
     /// The fixed-point model does not compute what the float model does.
     #[error(
         "the expected error is {at_most}, and {aim} was aimed at: results would be of little use. Give samples that \
-         represent the inputs, and leave --weight-bits and --input-bits to the planner where you chose them. To accept \
-         it: --error {at_most} (error={at_most})",
+         represent the inputs, and leave --weight-bits and --input-bits to the planner where you chose them{}",
+        accept(*error),
         at_most = at_most(*error)
     )]
     Imprecise {
@@ -167,7 +183,7 @@ impl BuildError {
 
 #[cfg(test)]
 mod tests {
-    use super::at_most;
+    use super::{accept, at_most};
 
     #[test]
     fn errors_are_rounded_up() {
@@ -180,5 +196,11 @@ mod tests {
         for (error, text) in cases {
             assert_eq!(at_most(error), text);
         }
+    }
+
+    #[test]
+    fn no_advice_is_refused_again() {
+        assert!(accept(0.3).contains("--error 0.30"));
+        assert_eq!(accept(231.8), "");
     }
 }

@@ -40,10 +40,29 @@ impl Scaled {
 /// The network on scaled features: where the input is a row of them, samples show that they differ,
 /// and the layers after the input take up the scales. `folded` is the graph after the passes.
 pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> Option<Scaled> {
+    scaled_by(FeatureScales::of_samples, graph, folded, options)
+}
+
+/// The network on scaled features, of which those with one value on all samples keep it.
+pub(super) fn with_constants(
+    graph: &Graph,
+    folded: &Graph,
+    options: &BuildOptions,
+) -> Option<Scaled> {
+    scaled_by(FeatureScales::with_constants, graph, folded, options)
+}
+
+/// The network on features of these scales, if there are any.
+fn scaled_by(
+    scales: fn(&[f32], usize) -> Option<FeatureScales>,
+    graph: &Graph,
+    folded: &Graph,
+    options: &BuildOptions,
+) -> Option<Scaled> {
     let (&[features], Some(samples)) = (graph.nodes[0].shape.as_slice(), &options.samples) else {
         return None;
     };
-    let scales = FeatureScales::of_samples(samples, features)?;
+    let scales = scales(samples, features)?;
     // Undone before the passes: an offset and the mean that the model subtracts cancel exactly.
     let graph = passes::run(&scales.undo(graph));
     (layers(&graph) <= layers(folded)).then(|| Scaled {

@@ -3,7 +3,10 @@
 use pronghorn_graph::{fixed::ValueSpec, oracle};
 use serde::{Deserialize, Serialize};
 
-use super::{BuildError, error::at_most};
+use super::{
+    BuildError,
+    error::{accept, at_most},
+};
 
 /// Users are warned of an expected error of so many times the aim.
 pub const WARN: f64 = 1.5;
@@ -84,8 +87,9 @@ impl Fidelity {
             let found = at_most(self.error);
             format!(
                 "the expected error is {found}, and {} was aimed at: no more precise plan was found. Give samples that \
-                 represent the inputs, or accept it with --error {found} (error={found})",
-                self.aim
+                 represent the inputs{}",
+                self.aim,
+                accept(self.error)
             )
         })
     }

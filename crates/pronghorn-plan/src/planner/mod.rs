@@ -45,7 +45,7 @@ pub use options::{
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
-    features::HEADROOM,
+    features::{HEADROOM, Scaled},
     fidelity::Target,
     method::{Method, Methods, Source, multiply_adds},
 };
@@ -110,21 +110,32 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     let plan = |graph: &Graph, samples: (&[f32], f32), methods: Methods| {
         planned(graph, samples, margin, methods, options)
     };
-    let Some(scaled) = features::scaled(graph, &folded, options) else {
-        return plan(&folded, (&samples, 1.0), methods);
+    let on_scales = |scaled: &Scaled, methods: Methods| {
+        let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods)?;
+        scaled.complete(built)
     };
-    let best = |methods: Methods| {
-        let on_one_scale = plan(&folded, (&samples, 1.0), methods);
-        let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods);
-        let built = built.and_then(|built| scaled.complete(built));
-        features::better(on_one_scale, built, options.goal())
+    let is_reached =
+        |built: &Result<Built, _>| built.as_ref().is_ok_and(|b| b.fidelity.is_reached());
+    let first = match features::scaled(graph, &folded, options) {
+        None => plan(&folded, (&samples, 1.0), methods),
+        Some(scaled) => {
+            let best = |methods: Methods| {
+                let on_one_scale = plan(&folded, (&samples, 1.0), methods);
+                features::better(on_one_scale, on_scales(&scaled, methods), options.goal())
+            };
+            let precise = best(methods.with_aim(TABLE_ERROR));
+            match is_reached(&precise) || options.error.is_some() {
+                true => precise,
+                // A search for less may end far from where one for more does.
+                false => features::closest(precise, best(methods)),
+            }
+        }
     };
-    let precise = best(methods.with_aim(TABLE_ERROR));
-    match &precise {
-        Ok(built) if built.fidelity.is_reached() => precise,
-        _ if options.error.is_some() => precise,
-        // A search for less may end far from where one for more does.
-        _ => features::closest(precise, best(methods)),
+    match features::with_constants(graph, &folded, options) {
+        Some(scaled) if !is_reached(&first) => {
+            features::closest(first, on_scales(&scaled, methods.with_aim(TABLE_ERROR)))
+        }
+        _ => first,
     }
 }
 

@@ -221,7 +221,7 @@ impl<W: Word> Lanes for Scalar<W> {
         x
     }
 
-    // Its only user is such a function already.
+    // `Transform::portable`, its one user, is a function of its own.
     #[inline(always)]
     fn apart<R: Routine<W>>(self, routine: R) -> R::Output {
         routine.run(self)

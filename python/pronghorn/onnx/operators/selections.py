@@ -66,6 +66,11 @@ def _taken(lowering: Lowering, site: Site, value: Value, axis: int, places: rang
 
 @operator("Gather", unbatched=True)
 def _gather(lowering: Lowering, site: Site) -> Value:
+    if site.input(0) in lowering.constants and site.input(1) in lowering.values:
+        site.fail(
+            "it looks up rows of a table by a private index",
+            "let the model take one-hot rows, and multiply them by the table (MatMul)",
+        )
     value = lowering.value(site)
     axis, first = site.axis(site.integer("axis", 0), len(value.shape)), int(value.batched)
     size, places = value.shape[axis], lowering.integers(site, 1)
