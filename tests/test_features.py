@@ -77,6 +77,13 @@ def test_features_may_be_billions(trust: str, size: float) -> None:
     assert report.relative_error < 0.06
 
 
+def test_a_dead_output_takes_no_bits_of_others() -> None:
+    constants = {"w": 1e-11 * floats(3, 2) * np.array([1, 0], np.float32), "b": floats(2)}
+    samples = 1e11 * floats(100, 3)
+    loaded = pronghorn.load(model([node("Gemm", "x w b", "y")], ("N", 3), constants), samples=samples)
+    assert loaded.verify(samples[:20], secure=False).relative_error < 0.06
+
+
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])
 def test_a_constant_feature_counts_for_nothing(trust: str) -> None:
     """Its weights are a million times the others', as a model has that divides by deviation + 1e-6."""

@@ -18,15 +18,17 @@ def unnamed(crate: Path) -> set[str]:
     manifest = tomllib.loads((crate / "Cargo.toml").read_text(encoding="utf-8"))
     if manifest["package"].get("autotests", True):
         return set()
-    programs = {Path(test["path"]) for test in manifest.get("test", ())}
-    named = {path.stem for path in programs}
-    for path in programs:
-        named |= set(re.findall(r"^mod (\w+);$", (crate / path).read_text(encoding="utf-8"), re.MULTILINE))
-    files = {path.stem for path in tests.glob("*.rs")} | {path.parent.name for path in tests.glob("*/mod.rs")}
-    for path in tests.glob("*/mod.rs"):
-        named |= set(re.findall(r"^(?:pub )?mod (\w+);$", path.read_text(encoding="utf-8"), re.MULTILINE)) | {"mod"}
-        files |= {inner.stem for inner in path.parent.glob("*.rs")}
-    return files - named
+    programs = [crate / test["path"] for test in manifest.get("test", ())]
+    folders = [[path] for path in tests.glob("*/mod.rs")]
+    return set().union(*(_left_out(roots[0].parent, roots) for roots in [programs, *folders]))
+
+
+def _left_out(folder: Path, roots: list[Path]) -> set[str]:
+    """The modules of a folder that none of its root files has."""
+    text = "\n".join(root.read_text(encoding="utf-8") for root in roots)
+    named = set(re.findall(r"^(?:pub )?mod (\w+);$", text, re.MULTILINE))
+    files = {path.stem for path in folder.glob("*.rs") if path not in roots}
+    return files.union(path.parent.name for path in folder.glob("*/mod.rs")) - named
 
 
 @pytest.mark.parametrize("crate", CRATES, ids=lambda crate: crate.name)
@@ -42,3 +44,9 @@ def test_files_that_nothing_names_are_found(tmp_path: Path) -> None:
     for name in ("named", "forgotten"):
         (tmp_path / "tests" / f"{name}.rs").write_text("")
     assert unnamed(tmp_path) == {"forgotten"}
+    # Names count in their own folder alone.
+    (tmp_path / "tests" / "main.rs").write_text("mod inner;\nmod named;\nmod forgotten;\n")
+    (tmp_path / "tests" / "inner").mkdir()
+    for name in ("mod", "named"):
+        (tmp_path / "tests" / "inner" / f"{name}.rs").write_text("")
+    assert unnamed(tmp_path) == {"named"}

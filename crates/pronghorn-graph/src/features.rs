@@ -69,10 +69,7 @@ impl FeatureScales {
     /// The scales for `samples`, rows of `features` values: ranges become alike but for a factor
     /// of four. `None` where they are alike, or with fewer than [`LEAST_ROWS`] rows.
     pub fn of_samples(samples: &[f32], features: usize) -> Option<Self> {
-        if features == 0 || samples.len() / features < LEAST_ROWS {
-            return None;
-        }
-        let reaches = Reach::of_all(samples, features, CONSTANT_REACH);
+        let reaches = Reach::of_all(samples, features, CONSTANT_REACH)?;
         let varied = || reaches.iter().filter(|reach| !reach.is_constant);
         let ends = |(least, most): (f64, f64), reach: &Reach| {
             (least.min(reach.reach), most.max(reach.reach))
@@ -85,14 +82,11 @@ impl FeatureScales {
         Some(Self::of_reaches(&reaches, most))
     }
 
-    /// The scales for samples of which some feature has one value alone, which it keeps. A model that divides
-    /// by its deviation and a little more has weights for it beside which others are nothing.
-    /// `None` where all features vary, or none does.
+    /// The scales for samples of which some feature has one value alone, which it keeps. A model
+    /// that divides by its deviation and a little more has weights for it beside which others are
+    /// nothing. `None` where all features vary, or none does, or with too few rows.
     pub fn with_constants(samples: &[f32], features: usize) -> Option<Self> {
-        if features == 0 || samples.len() / features < LEAST_ROWS {
-            return None;
-        }
-        let reaches = Reach::of_all(samples, features, FIXED_REACH);
+        let reaches = Reach::of_all(samples, features, FIXED_REACH)?;
         let varied = reaches.iter().filter(|reach| !reach.is_constant);
         let most = varied.map(|reach| reach.reach).fold(0.0, f64::max);
         let some = most > 0.0 && reaches.iter().any(|reach| reach.is_constant);
@@ -200,12 +194,15 @@ impl FeatureScale {
 }
 
 impl Reach {
-    /// Of each feature; `constant` for those of one value.
-    fn of_all(samples: &[f32], features: usize, constant: f64) -> Vec<Self> {
+    /// Of each feature; `constant` for those of one value. `None` with fewer than [`LEAST_ROWS`]
+    /// rows.
+    fn of_all(samples: &[f32], features: usize, constant: f64) -> Option<Vec<Self>> {
+        if features == 0 || samples.len() / features < LEAST_ROWS {
+            return None;
+        }
         let values = |feature: usize| samples[feature..].iter().step_by(features);
-        (0..features)
-            .map(|feature| Self::of(values(feature), constant))
-            .collect()
+        let reaches = (0..features).map(|feature| Self::of(values(feature), constant));
+        Some(reaches.collect())
     }
 
     fn of<'a>(values: impl Iterator<Item = &'a f32>, constant: f64) -> Self {

@@ -3,9 +3,9 @@
 //! Each direction has a hash of its frames but `Error`: the place of a frame among those of both
 //! directions, its kind, its length and a checksum of its payload. Places are those of the
 //! protocol's order, which both parties know. A message that is sent ahead has the place that it
-//! would have had otherwise, so both parties count alike. `Done` is sealed: the digest of both hashes, its own
-//! fields included, follows these. Who receives it compares before it hands out or keeps what the
-//! batch made.
+//! would have had otherwise, so both parties count alike. `Done` is sealed: the digest of both
+//! hashes, its own fields included, follows these. Who receives it compares before it hands out or
+//! keeps what the batch made.
 //!
 //! The hashes are over bytes that both parties know, so a mismatch tells nothing about a secret.
 //! They have no key: they find accidents, not whoever can change a message and its hash.

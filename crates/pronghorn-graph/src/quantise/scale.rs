@@ -2,10 +2,10 @@
 
 use crate::float::ValueProfile;
 
-/// Most fraction bits of inputs and of weights, for ranges that are next to zero.
+/// Most fraction bits of values, for ranges that are next to zero.
 const MAX_FRACTION: i32 = 30;
 
-/// Fraction bits of weights, at most.
+/// Most fraction bits of weights.
 const MAX_WEIGHT_FRACTION: i32 = 60;
 
 /// Words of at least so many bits saturate: a unit is a small part of their largest integer.

@@ -77,6 +77,13 @@ fn layers(graph: &Graph) -> usize {
     graph.nodes.iter().filter(is_layer).count()
 }
 
+/// Whether there is a plan that reaches the aim.
+pub(super) fn is_reached(built: &Result<Built, BuildError>) -> bool {
+    built
+        .as_ref()
+        .is_ok_and(|built| built.fidelity.is_reached())
+}
+
 /// The plan that reaches the aim, or comes closest. Where both reach it: that on one scale, unless
 /// it costs much more.
 pub(super) fn better(
@@ -84,9 +91,8 @@ pub(super) fn better(
     scaled: Result<Built, BuildError>,
     goal: Goal,
 ) -> Result<Built, BuildError> {
-    let reached = |built: &Result<Built, _>| built.as_ref().is_ok_and(|b| b.fidelity.is_reached());
     match (&on_one_scale, &scaled) {
-        (Ok(plain), Ok(other)) if reached(&on_one_scale) && reached(&scaled) => {
+        (Ok(plain), Ok(other)) if is_reached(&on_one_scale) && is_reached(&scaled) => {
             let limit = WORTHWHILE * goal.of(&plain.plan);
             match goal.of(&other.plan) < limit {
                 true => scaled,

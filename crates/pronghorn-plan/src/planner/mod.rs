@@ -114,8 +114,6 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
         let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods)?;
         scaled.complete(built)
     };
-    let is_reached =
-        |built: &Result<Built, _>| built.as_ref().is_ok_and(|b| b.fidelity.is_reached());
     let first = match features::scaled(graph, &folded, options) {
         None => plan(&folded, (&samples, 1.0), methods),
         Some(scaled) => {
@@ -124,18 +122,19 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
                 features::better(on_one_scale, on_scales(&scaled, methods), options.goal())
             };
             let precise = best(methods.with_aim(TABLE_ERROR));
-            match is_reached(&precise) || options.error.is_some() {
+            match features::is_reached(&precise) || options.error.is_some() {
                 true => precise,
                 // A search for less may end far from where one for more does.
                 false => features::closest(precise, best(methods)),
             }
         }
     };
+    if features::is_reached(&first) {
+        return first;
+    }
     match features::with_constants(graph, &folded, options) {
-        Some(scaled) if !is_reached(&first) => {
-            features::closest(first, on_scales(&scaled, methods.with_aim(TABLE_ERROR)))
-        }
-        _ => first,
+        Some(scaled) => features::closest(first, on_scales(&scaled, methods.with_aim(TABLE_ERROR))),
+        None => first,
     }
 }
 

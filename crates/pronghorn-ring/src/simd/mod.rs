@@ -155,6 +155,7 @@ macro_rules! entry_point {
             /// # Safety
             /// The CPU must have the features of this type.
             pub(super) unsafe fn enter<R: Routine<$word>>(routine: R) -> R::Output {
+                // Not even into a function with these features: see `Lanes::apart`.
                 #[inline(never)]
                 #[target_feature(enable = $features)]
                 fn run<R: Routine<$word>>(routine: R) -> R::Output {

@@ -133,14 +133,17 @@ impl<W: Word> Transform<'_, W> {
     fn run_on<L: Lanes<Word = W>>(self, lanes: L) {
         // A constant, so that nobody compiles transforms that there are not.
         if const { L::BITS == W::BITS } && self.q.bits() == L::BITS - 1 {
-            return match self.direction {
-                Direction::Forward => lanes.apart(Forward::<_, true>(self)),
-                Direction::Inverse => lanes.apart(Inverse::<_, true>(self)),
-            };
+            self.run_within::<L, true>(lanes);
+        } else {
+            self.run_within::<L, false>(lanes);
         }
+    }
+
+    #[inline(always)]
+    fn run_within<L: Lanes<Word = W>, const TIGHT: bool>(self, lanes: L) {
         match self.direction {
-            Direction::Forward => lanes.apart(Forward::<_, false>(self)),
-            Direction::Inverse => lanes.apart(Inverse::<_, false>(self)),
+            Direction::Forward => lanes.apart(Forward::<_, TIGHT>(self)),
+            Direction::Inverse => lanes.apart(Inverse::<_, TIGHT>(self)),
         }
     }
 }
