@@ -35,13 +35,7 @@ pub fn tensors() -> BTreeMap<String, Tensor> {
     let tensor = |name: &str, shape: &[usize]| {
         let value = |index: usize| (index * 37 % 101) as f32 / 101.0 - 0.45;
         let data = (0..shape.iter().product()).map(value).collect();
-        (
-            name.to_owned(),
-            Tensor {
-                shape: shape.to_vec(),
-                data,
-            },
-        )
+        (name.to_owned(), Tensor::new(shape, data))
     };
     [
         tensor("c.w", &[2, 1, 3, 3]),
@@ -105,13 +99,7 @@ fn small_with(options: &BuildOptions) -> Built {
 
 fn small_tensors() -> BTreeMap<String, Tensor> {
     let tensor = |name: &str, shape: [usize; 2], data: &[f32]| {
-        (
-            name.to_owned(),
-            Tensor {
-                shape: shape.to_vec(),
-                data: data.to_vec(),
-            },
-        )
+        (name.to_owned(), Tensor::new(shape, data.to_vec()))
     };
     [
         tensor("fc1.w", [3, 2], &[0.5, -0.25, 0.1, 0.9, -0.7, 0.3]),

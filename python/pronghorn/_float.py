@@ -36,7 +36,7 @@ def run_float(
     """The float model's outputs `(images, *output_shape)`, and the name of what computed them."""
     shape = (len(inputs), *native.output_shape)
     try:
-        run = _session(imported.reference)
+        run = _session(imported.reference_bytes())
         first = run(inputs[:1])
     except Exception:
         # Not installed, or it cannot run this model (an operator set newer than itself, say).

@@ -365,8 +365,7 @@ mod tests {
     /// With weights of so many bits: some make words of 64 bits.
     fn built_with(engine: Engine, weight_bits: Option<u32>) -> Built {
         let tensor = |name: &str, shape: [usize; 2], data: &[f32]| {
-            let (shape, data) = (shape.to_vec(), data.to_vec());
-            (name.to_owned(), Tensor { shape, data })
+            (name.to_owned(), Tensor::new(shape, data.to_vec()))
         };
         let weights = [
             tensor("fc1.w", [3, 2], &[0.5, -0.25, 0.1, 0.9, -0.7, 0.3]),

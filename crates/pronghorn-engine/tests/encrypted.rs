@@ -97,7 +97,7 @@ fn network(scale: f32) -> Graph {
         5,
     );
     for tensor in weights.values_mut() {
-        tensor.data.iter_mut().for_each(|x| *x *= scale);
+        tensor.data_mut().iter_mut().for_each(|x| *x *= scale);
     }
     Graph::from_json(&json, weights).expect("the test network is valid")
 }

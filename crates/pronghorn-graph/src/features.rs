@@ -237,8 +237,7 @@ fn insert(tensors: &mut BTreeMap<String, Tensor>, what: &str, data: Vec<f32>) ->
     while tensors.contains_key(&name) {
         name.push('\'');
     }
-    let shape = vec![data.len()];
-    tensors.insert(name.clone(), Tensor { shape, data });
+    tensors.insert(name.clone(), Tensor::new([data.len()], data));
     name
 }
 

@@ -207,16 +207,12 @@ pub enum Digit {
 impl Digit {
     /// This part of an integer.
     pub fn of(self, integer: i32) -> i32 {
-        let low = |bits: u32| {
-            let half = 1i64 << (bits - 1);
-            ((i64::from(integer) + half) & (2 * half - 1)) - half
-        };
         match self {
             Self::Whole => integer,
-            // Both fit: the high part of an i32 is at most 2^31 / 2 in magnitude, for one bit or
-            // more.
-            Self::High(bits) => ((i64::from(integer) - low(bits)) >> bits) as i32,
-            Self::Low(bits) => low(bits) as i32,
+            // Rounded to the nearest, the upper of two.
+            Self::High(bits) => (integer >> bits) + (integer >> (bits - 1) & 1),
+            // The sign is the highest of its bits.
+            Self::Low(bits) => integer << (i32::BITS - bits) >> (i32::BITS - bits),
             Self::Middle { below, bits } => {
                 Self::Low(bits).of(Self::Top { below, bits }.of(integer))
             }
@@ -247,13 +243,22 @@ impl Digit {
     }
 }
 
+/// Integers that a thread cuts at a time.
+const ROW: usize = 1 << 12;
+
 impl Linear {
     /// The layer with this part of every weight and bias. Results of the parts, shifted up by their
     /// [`Digit::left_shift`], add up to the layer's result.
     pub fn digit(&self, digit: Digit) -> Self {
+        // In plain loops, which the compiler keeps in vectors.
         let part = |integers: &[i32]| {
-            let integers = integers.par_iter();
-            integers.map(|&integer| digit.of(integer)).collect()
+            let mut parts = vec![0; integers.len()];
+            let pairs = parts.par_chunks_mut(ROW).zip(integers.par_chunks(ROW));
+            pairs.for_each(|(parts, integers)| {
+                let pairs = parts.iter_mut().zip(integers);
+                pairs.for_each(|(part, &integer)| *part = digit.of(integer));
+            });
+            parts
         };
         Self {
             geometry: self.geometry.clone(),

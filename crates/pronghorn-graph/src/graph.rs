@@ -7,7 +7,7 @@ mod class;
 mod infer;
 mod validate;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +21,23 @@ use crate::{function::Function, geometry::Window};
 pub struct Tensor {
     /// Dimensions; empty for a scalar.
     pub shape: Vec<usize>,
-    /// `shape.iter().product()` values, row-major.
-    pub data: Vec<f32>,
+    /// `shape.iter().product()` values, row-major. Graphs that differ elsewhere share them.
+    pub data: Arc<Vec<f32>>,
+}
+
+impl Tensor {
+    /// Of `shape.iter().product()` values, row-major.
+    pub fn new(shape: impl Into<Vec<usize>>, data: Vec<f32>) -> Self {
+        Self {
+            shape: shape.into(),
+            data: data.into(),
+        }
+    }
+
+    /// The values of this tensor alone: copied first where others share them.
+    pub fn data_mut(&mut self) -> &mut [f32] {
+        Arc::make_mut(&mut self.data).as_mut_slice()
+    }
 }
 
 /// A network in floating point. Node `i` makes value `i`; inputs of a node come before it.

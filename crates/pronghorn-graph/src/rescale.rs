@@ -268,10 +268,7 @@ fn repeat(graph: &mut Graph, name: &Option<String>, channels: usize) {
         && let Some(tensor) = graph.tensors.get_mut(name)
         && let &[constant] = tensor.data.as_slice()
     {
-        *tensor = Tensor {
-            shape: vec![channels],
-            data: vec![constant; channels],
-        };
+        *tensor = Tensor::new([channels], vec![constant; channels]);
     }
 }
 
@@ -279,7 +276,7 @@ fn repeat(graph: &mut Graph, name: &Option<String>, channels: usize) {
 fn scale_tensor(graph: &mut Graph, name: Option<String>, factor: impl Fn(usize, usize) -> f32) {
     if let Some(tensor) = name.and_then(|name| graph.tensors.get_mut(&name)) {
         let length = tensor.data.len();
-        let places = tensor.data.iter_mut().enumerate();
+        let places = tensor.data_mut().iter_mut().enumerate();
         places.for_each(|(at, x)| *x *= factor(at, length));
     }
 }
@@ -295,7 +292,7 @@ fn scale_weights<'a>(
         return;
     };
     let row_len = (tensor.data.len() / rows.len()).max(1);
-    let weights = tensor.data.par_chunks_mut(row_len).enumerate();
+    let weights = tensor.data_mut().par_chunks_mut(row_len).enumerate();
     weights.zip(rows).for_each(|((at, row), &factor)| {
         let columns = columns_of(at);
         let each = (row_len / columns.len()).max(1);

@@ -59,30 +59,148 @@ vectorised! {
 }
 
 vectorised! {
-    /// Of a row of weights with so many fraction bits: the sum of the positive integers, minus that
-    /// of the negative ones, the sum of squares, and the sum of squares of what rounding does to the
-    /// weights.
+    /// Of a row of weights with so many fraction bits: for each digit of a cut the sum of the
+    /// positive integers, minus that of the negative ones, and the sum of squares. Returns the sum
+    /// of squares of what rounding does to the weights. `sums` begins with the highest digit.
     ///
     /// A search for precisions reads all weights many times. Numbers are kept in floats of 32 bits,
     /// in which all but the squares are exact, and the compiler keeps them in vectors.
-    pub fn row_sums(weights: &[f32], fraction: i32, digit: Digit) -> [f64; 4] {
-        if digit == Digit::Whole {
-            return sums_of(weights, fraction, |integer| integer);
+    pub fn row_sums(weights: &[f32], fraction: i32, cut: Cut, sums: &mut [[f64; 3]]) -> f64 {
+        let scale = f64::from(fraction).exp2() as f32;
+        let (mut integers, mut above) = ([0f32; BLOCK], [0f32; BLOCK]);
+        let mut rounding = 0.0;
+        sums.fill([0.0; 3]);
+        for weights in weights.chunks(BLOCK) {
+            // Zeros add nothing.
+            integers[weights.len()..].fill(0.0);
+            let length = weights.len().next_multiple_of(LANES);
+            let (integers, above) = (&mut integers[..length], &mut above[..length]);
+            rounding += rounded(weights, scale, integers);
+            cut.above_all(integers, above);
+            for (place, sums) in cut.places().zip(&mut *sums) {
+                cut.take(place, integers, above, sums);
+            }
         }
-        let cut = Cut::new(digit);
-        sums_of(weights, fraction, |integer| cut.of(integer))
+        rounding * f64::from(-2 * fraction).exp2()
     }
 }
 
-/// How a digit is cut out of an integer.
+/// Weights whose digits are cut out together: their integers stay in a core's first cache, and
+/// running sums of 16 bits stay exact.
+const BLOCK: usize = 1024;
+
+/// Running sums, which stay in registers.
+const LANES: usize = 16;
+
+/// Scaled weights as integers, and the sum of squares of what that does to them.
+#[inline(always)]
+fn rounded(weights: &[f32], scale: f32, integers: &mut [f32]) -> f64 {
+    let mut squares = [0f32; LANES];
+    let (whole, rest) = weights.as_chunks::<LANES>();
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    let chunks = whole.iter().chain([&last]);
+    for (integers, weights) in integers.as_chunks_mut::<LANES>().0.iter_mut().zip(chunks) {
+        for lane in 0..LANES {
+            let scaled = weights[lane] * scale;
+            integers[lane] = nearest(scaled);
+            let error = integers[lane] - scaled;
+            squares[lane] += error * error;
+        }
+    }
+    total_of(&squares)
+}
+
+#[inline(always)]
+fn total_of(lanes: &[f32; LANES]) -> f64 {
+    lanes.iter().map(|&sum| f64::from(sum)).sum()
+}
+
+/// Digits of integers, one after the other.
 #[derive(Clone, Copy)]
-struct Cut {
-    /// All from the digit up.
-    from: Above,
-    /// All above the digit.
-    above: Above,
-    /// The unit of what is above; 0 where it belongs to the digit.
+pub struct Cut {
+    bits: u32,
+    /// The place of the lowest digit, and that after the highest.
+    from: u32,
+    to: u32,
+    /// Whether what is above the highest belongs to it.
+    is_top: bool,
+}
+
+impl Cut {
+    /// The digits that are made with one: those below a third or higher one, too.
+    pub fn with(digit: Digit) -> Self {
+        let (bits, from, to, is_top) = match digit {
+            Digit::Whole => (0, 0, 1, true),
+            Digit::Low(bits) => (bits, 0, 1, false),
+            Digit::High(bits) => (bits, 1, 2, true),
+            Digit::Middle { below, bits } => (bits, below, below + 1, false),
+            Digit::Top { below, bits } => (bits, 0, below + 1, true),
+        };
+        Self {
+            bits,
+            from,
+            to,
+            is_top,
+        }
+    }
+
+    /// Their places, the highest first.
+    fn places(self) -> impl Iterator<Item = u32> {
+        (self.from..self.to).rev()
+    }
+
+    /// What is above the highest.
+    #[inline(always)]
+    fn above_all(self, integers: &[f32], above: &mut [f32]) {
+        if self.is_top {
+            return above.fill(0.0);
+        }
+        let beyond = Above::new(self.to, self.bits);
+        for (above, &integer) in above.iter_mut().zip(integers) {
+            *above = beyond.of(integer);
+        }
+    }
+
+    /// Adds the sums of the digit at a place. `above` has what is above it, and gets what is above
+    /// the next.
+    #[inline(always)]
+    fn take(self, place: u32, integers: &[f32], above: &mut [f32], sums: &mut [f64; 3]) {
+        let from = Above::new(place, self.bits);
+        let unit = (self.bits as f32).exp2();
+        match place {
+            0 => digit(integers, above, unit, |integer| integer, sums),
+            _ => digit(integers, above, unit, |integer| from.of(integer), sums),
+        }
+    }
+}
+
+/// Adds the sums of `from - unit * above`, and keeps `from`.
+#[inline(always)]
+fn digit(
+    integers: &[f32],
+    above: &mut [f32],
     unit: f32,
+    from: impl Fn(f32) -> f32,
+    all: &mut [f64; 3],
+) {
+    let mut sums = [[0f32; LANES]; 3];
+    let (integers, above) = (integers.as_chunks().0, above.as_chunks_mut().0);
+    for (integers, above) in integers.iter().zip(above) {
+        let (integers, above): (&[f32; LANES], &mut [f32; LANES]) = (integers, above);
+        let [up, down, squares] = &mut sums;
+        for lane in 0..LANES {
+            let from = from(integers[lane]);
+            let part = from - unit * above[lane];
+            above[lane] = from;
+            up[lane] += if part > 0.0 { part } else { 0.0 };
+            down[lane] += if part < 0.0 { -part } else { 0.0 };
+            squares[lane] += part * part;
+        }
+    }
+    for (all, lanes) in all.iter_mut().zip(&sums) {
+        *all += total_of(lanes);
+    }
 }
 
 /// All above some low digits: with `u` a digit's unit, `floor((x + u/2 + u^2/2 + ...) / u^n)`.
@@ -91,28 +209,6 @@ struct Cut {
 struct Above {
     halves: f32,
     inverse: f32,
-}
-
-impl Cut {
-    fn new(digit: Digit) -> Self {
-        let (below, bits, is_top) = match digit {
-            Digit::Whole => (0, 0, true),
-            Digit::Low(bits) => (0, bits, false),
-            Digit::High(bits) => (1, bits, true),
-            Digit::Middle { below, bits } => (below, bits, false),
-            Digit::Top { below, bits } => (below, bits, true),
-        };
-        Self {
-            from: Above::new(below, bits),
-            above: Above::new(below + 1, bits),
-            unit: if is_top { 0.0 } else { (bits as f32).exp2() },
-        }
-    }
-
-    #[inline(always)]
-    fn of(self, integer: f32) -> f32 {
-        self.from.of(integer) - self.unit * self.above.of(integer)
-    }
 }
 
 impl Above {
@@ -129,41 +225,6 @@ impl Above {
     fn of(self, integer: f32) -> f32 {
         floor((integer + self.halves) * self.inverse)
     }
-}
-
-/// Weights that are summed in floats before sums go to doubles: sums of 16 bits stay exact.
-const SUMMED: usize = 256 * LANES;
-
-/// Running sums: enough that compilers see a loop to make vectors of.
-const LANES: usize = 64;
-
-#[inline(always)]
-fn sums_of(weights: &[f32], fraction: i32, part: impl Fn(f32) -> f32) -> [f64; 4] {
-    let scale = f64::from(fraction).exp2() as f32;
-    let mut all = [0f64; 4];
-    for weights in weights.chunks(SUMMED) {
-        let mut sums = [[0f32; LANES]; 4];
-        let (chunks, rest) = weights.as_chunks::<LANES>();
-        let mut last = [0.0; LANES];
-        last[..rest.len()].copy_from_slice(rest);
-        for weights in chunks.iter().chain([&last]) {
-            let [up, down, squares, rounding] = &mut sums;
-            for lane in 0..LANES {
-                let scaled = weights[lane] * scale;
-                let integer = nearest(scaled);
-                let (error, part) = (integer - scaled, part(integer));
-                up[lane] += if part > 0.0 { part } else { 0.0 };
-                down[lane] += if part < 0.0 { -part } else { 0.0 };
-                squares[lane] += part * part;
-                rounding[lane] += error * error;
-            }
-        }
-        for (all, lanes) in all.iter_mut().zip(&sums) {
-            *all += lanes.iter().map(|&sum| f64::from(sum)).sum::<f64>();
-        }
-    }
-    all[3] *= f64::from(-2 * fraction).exp2();
-    all
 }
 
 /// Numbers below `2^22` lose their fraction when this is added: `1.5 * 2^23`.

@@ -226,13 +226,8 @@ fn tried(net: &Net, value: usize, image: &[f32]) -> f64 {
     for draw in 0..draws {
         let noise = Random::new(draw + 1).reals(count, -1.0, 1.0);
         let noise: Vec<f32> = noise.iter().map(|x| x.signum() * size).collect();
-        disturbed.tensors.insert(
-            "noise".into(),
-            Tensor {
-                shape: vec![count],
-                data: noise,
-            },
-        );
+        let noise = Tensor::new([count], noise);
+        disturbed.tensors.insert("noise".into(), noise);
         let add = Some("noise".to_string());
         let mut graph = disturbed.clone();
         let mut node = graph.nodes[value].clone();

@@ -212,8 +212,9 @@ fn rows_keep_their_scales() {
     let Op::Conv { weight, .. } = net.graph.nodes[conv].op.clone() else {
         unreachable!()
     };
-    let weights = &mut net.graph.tensors.get_mut(&weight).unwrap().data;
+    let weights = net.graph.tensors.get_mut(&weight).unwrap();
     weights
+        .data_mut()
         .chunks_mut(18)
         .enumerate()
         .for_each(|(row, weights)| {

@@ -313,7 +313,7 @@ fn unevened(mut net: Net, seed: u64) -> Net {
     for tensor in net.graph.tensors.values_mut() {
         let rows = tensor.shape.first().copied().unwrap_or(1).max(1);
         let length = (tensor.data.len() / rows).max(1);
-        for row in tensor.data.chunks_mut(length) {
+        for row in tensor.data_mut().chunks_mut(length) {
             let factor = f32::exp2(-(random.below(8) as f32));
             row.iter_mut().for_each(|x| *x *= factor);
         }

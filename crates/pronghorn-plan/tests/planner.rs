@@ -353,7 +353,7 @@ fn networks_that_are_too_deep_are_refused() {
     let weights = graph
         .tensors
         .values_mut()
-        .flat_map(|tensor| &mut tensor.data);
+        .flat_map(|tensor| tensor.data_mut());
     weights.for_each(|weight| *weight = if *weight < 0.0 { 0.15 } else { 0.35 });
     let refused = build(&graph, &options(TrustLevel::Encrypted)).err();
     assert!(

@@ -1,6 +1,10 @@
 //! Models: import, plan, oracle, and a secure run within the process.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pronghorn_engine::ServerModel;
@@ -53,15 +57,8 @@ impl Model {
         let tensors = tensors.into_iter().map(|(name, array)| {
             let data = array
                 .as_slice()
-                .map_err(|_| native(format!("weights {name} are not C-contiguous")))?
-                .to_vec();
-            Ok((
-                name,
-                Tensor {
-                    shape: array.shape().to_vec(),
-                    data,
-                },
-            ))
+                .map_err(|_| native(format!("weights {name} are not C-contiguous")))?;
+            Ok((name, Tensor::new(array.shape(), data.to_vec())))
         });
         let graph =
             Graph::from_json(graph_json, tensors.collect::<PyResult<_>>()?).map_err(native)?;
@@ -115,11 +112,9 @@ impl Model {
         let options = options.read(&self.input_shape())?;
         let graph = self.graph.clone();
         abandonable(py, move || {
-            let built = build(&graph, &options).map_err(native)?;
-            let server = Arc::new(ServerModel::new(&built).map_err(native)?);
             Ok(Compiled {
-                built: Arc::new(built),
-                server,
+                built: Arc::new(build(&graph, &options).map_err(native)?),
+                server: OnceLock::new(),
                 passes: options.passes,
             })
         })
@@ -130,7 +125,8 @@ impl Model {
 #[pyclass(frozen)]
 pub struct Compiled {
     built: Arc<Built>,
-    server: Arc<ServerModel>,
+    /// Made where it is first asked for: to lay out large weights takes seconds.
+    server: OnceLock<Arc<ServerModel>>,
     passes: Passes,
 }
 
@@ -141,8 +137,13 @@ impl Compiled {
     }
 
     /// The server's half.
-    pub fn server(&self) -> Arc<ServerModel> {
-        self.server.clone()
+    pub fn server(&self, py: Python<'_>) -> PyResult<Arc<ServerModel>> {
+        if let Some(server) = self.server.get() {
+            return Ok(server.clone());
+        }
+        let built = self.built.clone();
+        let made = abandonable(py, move || ServerModel::new(&built).map_err(native))?;
+        Ok(self.server.get_or_init(|| made.into()).clone())
     }
 
     fn oracle_integers(
@@ -262,7 +263,7 @@ impl Compiled {
             let server = Arc::new(ServerModel::new(&built).map_err(native)?);
             Ok(Self {
                 built: Arc::new(built),
-                server,
+                server: OnceLock::from(server),
                 passes,
             })
         })
@@ -410,7 +411,7 @@ impl Compiled {
     )> {
         let (values, images) = array::images(&inputs, &self.input_shape())?;
         let pool = pool(threads)?;
-        let server = self.server.clone();
+        let server = self.server(py)?;
         let callback = Callback::new(progress, images);
         let run = watched(py, callback, &Arc::default(), move |watch| {
             pool.install(|| SecureRun::of(&server, &values, images, watch))

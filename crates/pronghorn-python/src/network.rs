@@ -59,6 +59,7 @@ impl Server {
     #[pyo3(signature = (models, listen, limits, idle_timeout, threads, prepare, prepare_bytes, store, log, *, hello_timeout=5.0, keep_alive=None, max_waiting=256, queue_timeout=30.0, turn=5.0, proxies=Vec::new(), tickets=None, tls=None, insecure_plain_tcp=false))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
+        py: Python<'_>,
         models: Vec<Offered>,
         listen: &str,
         limits: Vec<(String, Option<u64>)>,
@@ -93,7 +94,7 @@ impl Server {
             ..Limits::default()
         };
         let channel = server_channel(tls, insecure_plain_tcp)?;
-        let server = session::Server::bind_over(listen, offers(models)?, limits, channel);
+        let server = session::Server::bind_over(listen, offers(py, models)?, limits, channel);
         let proxies = proxies.iter().map(|text| text.parse::<Network>());
         let proxies = proxies.collect::<Result<_, _>>().map_err(option)?;
         let mut server = server.map_err(advised)?.with_proxies(proxies);
@@ -139,7 +140,7 @@ impl Server {
     /// Serves other models from now on.
     fn offer(&self, py: Python<'_>, models: Vec<Offered>) -> PyResult<()> {
         self.home.check(SERVED)?;
-        let offers = offers(models)?;
+        let offers = offers(py, models)?;
         py.detach(|| self.server.offer(offers).map_err(advised))
     }
 
@@ -336,9 +337,9 @@ fn model_dict<'py>(py: Python<'py>, found: &session::ModelMetrics) -> PyResult<B
 /// Without a name it has its plan's.
 type Offered = (Option<String>, Py<Compiled>, Option<Vec<String>>);
 
-fn offers(models: Vec<Offered>) -> PyResult<Vec<Offer>> {
+fn offers(py: Python<'_>, models: Vec<Offered>) -> PyResult<Vec<Offer>> {
     let offer = |(name, compiled, clients): Offered| {
-        let server = compiled.get().server();
+        let server = compiled.get().server(py)?;
         let offer = match name {
             Some(name) => Offer::new(model_named(&name)?.into(), server),
             None => server.into(),

@@ -126,7 +126,8 @@ impl Case {
         let model = Arc::new(ServerModel::new(&self.built).expect("weights fit the plan"));
         let limits = Limits {
             caps: caps(&[("max-clients", 64)]),
-            idle_timeout: PATIENCE,
+            // The client gives up first: an error of the server would complete a cut result.
+            idle_timeout: 2 * PATIENCE,
             message_timeout: PATIENCE,
             ..patient()
         };

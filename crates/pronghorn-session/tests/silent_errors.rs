@@ -30,12 +30,10 @@ fn ends_in_relu(engine: Option<Engine>) -> Built {
         {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[6]},
         {"name":"fc","op":{"kind":"dense","weight":"w","bias":"b"},"inputs":[0],"shape":[5]},
         {"name":"relu","op":{"kind":"relu"},"inputs":[1],"shape":[5]}]}"#;
-    let tensor = |shape: &[usize]| Tensor {
-        shape: shape.to_vec(),
-        data: numbers(shape.iter().product())
-            .iter()
-            .map(|value| value - 0.3)
-            .collect(),
+    let tensor = |shape: &[usize]| {
+        let data = numbers(shape.iter().product());
+        let data = data.iter().map(|value| value - 0.3);
+        Tensor::new(shape, data.collect())
     };
     let tensors = [("w", tensor(&[5, 6])), ("b", tensor(&[5]))];
     let tensors = tensors.map(|(name, tensor)| (name.to_owned(), tensor));

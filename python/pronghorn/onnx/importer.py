@@ -27,7 +27,7 @@ from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, read
 from pronghorn.onnx.registry import RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
-from pronghorn.onnx.unrolling import names_read, unroll
+from pronghorn.onnx.unrolling import has_loops, names_read, unroll
 
 Output = str | Sequence[str] | None
 """The value to compute, or several."""
@@ -57,11 +57,24 @@ class ImportedModel:
     opset: int
     takes_integers: bool
     """Whether the model declares an input of whole numbers."""
-    reference: bytes
-    """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime;
-    the batch size is free where the model's was."""
+    reference: ModelProto
+    """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime."""
+    free_batch: bool
+    """Whether the model left the size of a batch open."""
     takes_class: bool = False
     """Whether the result is the class that the output tells, and not the output itself."""
+
+    def reference_bytes(self) -> bytes:
+        """The model for a float runtime: the batch free where it was, else 1.
+
+        Raises:
+            Exception: protobuf's, of a model beyond 2 GiB.
+        """
+        first = self.reference.graph.input[0].type.tensor_type.shape.dim[0]
+        if self.free_batch:
+            first.Clear()
+            first.dim_param = "N"
+        return bytes(self.reference.SerializeToString())
 
     @property
     def finish(self) -> list[str]:
@@ -107,7 +120,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     refuse_large(proto)
     output_name = proto.graph.output[0].name
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
-    reference = _reference(proto, source)
+    reference = copy.deepcopy(proto) if has_loops(proto) else proto
     unrolled = unroll(proto, opset)
     if unrolled:
         refuse_large(proto)
@@ -132,6 +145,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         opset=opset,
         takes_integers=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind in "iu",
         reference=reference,
+        free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1,
     )
 
 
@@ -232,21 +246,6 @@ def _remove_weights(graph: GraphProto, needed: Container[str]) -> None:
     for index in reversed(range(len(graph.initializer))):
         if graph.initializer[index].name not in needed:
             del graph.initializer[index]
-
-
-def _reference(proto: ModelProto, source: ValueInfoProto) -> bytes:
-    """The model for a float runtime: the batch free where it was, else 1; empty beyond 2 GiB."""
-    first = proto.graph.input[0].type.tensor_type.shape.dim[0]
-    kept = copy.deepcopy(first)
-    if source.type.tensor_type.shape.dim[0].dim_value < 1:
-        first.Clear()
-        first.dim_param = "N"
-    try:
-        return bytes(proto.SerializeToString())
-    except ValueError:
-        return b""
-    finally:
-        first.CopyFrom(kept)
 
 
 def _is_recurrent(proto: ModelProto) -> bool:

@@ -41,7 +41,7 @@ def read(model: Source) -> tuple[ModelProto, int, str]:
         UnsupportedModelError: an operator set that is not supported, or sparse weights.
     """
     proto, name = _read(model)
-    opset = _check(proto)
+    opset = _check(proto, model)
     # Copying a model of large weights for nothing takes seconds.
     if proto.functions:
         proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
@@ -172,7 +172,7 @@ def _load_external(proto: ModelProto, path: Path) -> None:
         _guarded(problem, lambda: onnx.load_external_data_for_model(proto, str(folder)))
 
 
-def _check(proto: ModelProto) -> int:
+def _check(proto: ModelProto, model: Source) -> int:
     """Checks the model against ONNX's rules; the version of its operator set."""
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     if not proto.HasField("graph") or not versions:
@@ -197,7 +197,11 @@ def _check(proto: ModelProto) -> int:
     open_ended = [tensor for tensor in entries if tensor.elem_type and not tensor.HasField("shape")]
     for tensor in open_ended:
         tensor.shape.SetInParent()
-    _guarded("the model is damaged", lambda: onnx.checker.check_model(proto))
+    # A file as it is: without a copy of large weights.
+    is_file = not isinstance(model, bytes | ModelProto) and os.fspath(model).endswith(".onnx")
+    unchanged = is_file and not open_ended and not _external(proto)
+    checked = os.fspath(model) if unchanged else proto
+    _guarded("the model is damaged", lambda: onnx.checker.check_model(checked))
     for tensor in open_ended:
         tensor.ClearField("shape")
     return int(versions[0])

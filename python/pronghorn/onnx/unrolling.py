@@ -29,7 +29,7 @@ def unroll(proto: ModelProto, opset: int) -> bool:
     Returns: whether one was replaced.
     """
     graph = proto.graph
-    if not any(name_of(node) == "Loop" for node in graph.node):
+    if not has_loops(proto):
         return False
     state, nodes = _State.of(graph, opset), list[NodeProto]()
     replaced = False
@@ -42,6 +42,11 @@ def unroll(proto: ModelProto, opset: int) -> bool:
     graph.node.extend(nodes)
     graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in state.made.items())
     return replaced
+
+
+def has_loops(proto: ModelProto) -> bool:
+    """Whether there is a Loop."""
+    return any(name_of(node) == "Loop" for node in proto.graph.node)
 
 
 def names_read(node: NodeProto) -> set[str]:

@@ -173,9 +173,8 @@ pub(crate) mod tests {
             {"name":"b","op":{"kind":"dense","weight":"b","bias":null},"inputs":[2],"shape":[10]},
             {"name":"t","op":{"kind":"square"},"inputs":[3],"shape":[10]},
             {"name":"c","op":{"kind":"dense","weight":"c","bias":null},"inputs":[4],"shape":[4]}]}"#;
-        let tensor = |rows: usize, columns: usize| Tensor {
-            shape: vec![rows, columns],
-            data: numbers(rows * columns, rows as u64),
+        let tensor = |rows: usize, columns: usize| {
+            Tensor::new([rows, columns], numbers(rows * columns, rows as u64))
         };
         let weights = BTreeMap::from([
             ("a".to_owned(), tensor(20, 30)),

@@ -100,12 +100,7 @@ impl Linear {
             .zip(&self.bias);
         let ranges = rows.map(|(row, &bias)| {
             // At most 2^28 products below 2^46: no overflow.
-            let sum = |sign: i64| {
-                row.iter()
-                    .map(|&w| (i64::from(w) * sign).max(0))
-                    .sum::<i64>()
-            };
-            let (up, down) = (sum(1), sum(-1));
+            let [up, down] = sums(row);
             let low = up
                 .saturating_mul(x.low)
                 .saturating_sub(down.saturating_mul(x.high));
@@ -151,14 +146,30 @@ impl Linear {
                 return Err(OperatorError::parameter(field, found, expected.to_string()));
             }
         }
-        // A search item by item asks after each whether another thread has found one.
+        // A search item by item asks after each whether another thread has found one, and one that
+        // ends early takes no vectors.
         let rows = self.weights.par_chunks(geometry.row_len());
-        let is_wide = |weight: &&i32| weight.unsigned_abs() >= 1 << 15;
-        match rows.find_map_first(|row| row.iter().find(is_wide)) {
+        let is_wide = |weight: &i32| weight.unsigned_abs() >= 1 << 15;
+        let any_wide = |row: &&[i32]| row.iter().fold(false, |any, w| any | is_wide(w));
+        let wide = rows.find_first(any_wide);
+        match wide.and_then(|row| row.iter().find(|weight| is_wide(weight))) {
             Some(weight) => Err(OperatorError::parameter("a weight", weight, "below 2^15")),
             None => Ok(()),
         }
     }
+}
+
+/// The sums of the positive weights and of minus the negative ones, all below 2^15.
+fn sums(row: &[i32]) -> [i64; 2] {
+    // Sums of so many have 31 bits: vectors of 32-bit words hold them.
+    row.chunks(1 << 16).fold([0, 0], |[up, down], weights| {
+        let sum: i32 = weights.iter().sum();
+        let positive: i32 = weights.iter().map(|&weight| weight.max(0)).sum();
+        [
+            up + i64::from(positive),
+            down + i64::from(positive) - i64::from(sum),
+        ]
+    })
 }
 
 impl LocalOp {

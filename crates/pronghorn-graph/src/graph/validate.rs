@@ -231,10 +231,7 @@ mod tests {
     use super::*;
 
     fn tensor(shape: &[usize]) -> Tensor {
-        Tensor {
-            shape: shape.to_vec(),
-            data: vec![0.5; shape.iter().product()],
-        }
+        Tensor::new(shape, vec![0.5; shape.iter().product()])
     }
 
     fn tensors() -> BTreeMap<String, Tensor> {
@@ -320,19 +317,13 @@ mod tests {
     #[test]
     fn tensors_are_whole_and_finite() {
         let mut wrong = tensors();
-        wrong.insert(
-            "w".into(),
-            Tensor {
-                shape: vec![usize::MAX, 2],
-                data: vec![],
-            },
-        );
+        wrong.insert("w".into(), Tensor::new([usize::MAX, 2], vec![]));
         let message = Graph::from_json(&json(&[INPUT], 0), wrong)
             .unwrap_err()
             .to_string();
         assert!(message.contains("tensor w"), "{message}");
         let mut wrong = tensors();
-        wrong.get_mut("b").unwrap().data[1] = f32::NAN;
+        wrong.get_mut("b").unwrap().data_mut()[1] = f32::NAN;
         let message = Graph::from_json(&json(&[INPUT], 0), wrong)
             .unwrap_err()
             .to_string();

@@ -219,10 +219,7 @@ pub(super) fn replace(graph: &mut Graph, layer: usize, new_weight: Tensor, new_b
 pub(super) fn tensor(shape: &[usize], values: impl Iterator<Item = f64>) -> Option<Tensor> {
     let data: Vec<f32> = values.map(|value| value as f32).collect();
     let finite = data.iter().all(|value| value.is_finite());
-    finite.then(|| Tensor {
-        shape: shape.to_vec(),
-        data,
-    })
+    finite.then(|| Tensor::new(shape, data))
 }
 
 /// Adds a tensor under a new name.

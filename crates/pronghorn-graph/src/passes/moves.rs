@@ -135,13 +135,8 @@ fn before_moves(graph: &mut Graph, index: usize, chain: &[usize]) -> Option<Op> 
     let name = graph.nodes[index].name.clone();
     let mut insert = |role, data: Option<Vec<f32>>| {
         let data = data?;
-        let shape = vec![data.len()];
-        Some(super::affine::insert(
-            graph,
-            &name,
-            role,
-            Tensor { shape, data },
-        ))
+        let tensor = Tensor::new([data.len()], data);
+        Some(super::affine::insert(graph, &name, role, tensor))
     };
     Some(Op::Affine {
         mul: insert("mul", mul),

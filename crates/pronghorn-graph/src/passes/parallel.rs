@@ -57,7 +57,7 @@ fn summed_dense(graph: &Graph, layers: [usize; 2]) -> Option<Layer> {
         _ => None,
     });
     let ((first, b1), (second, b2)) = (first?, second?);
-    let pairs = first.data.iter().zip(&second.data);
+    let pairs = first.data.iter().zip(&*second.data);
     let weight = tensor(
         &first.shape,
         pairs.map(|(&a, &b)| f64::from(a) + f64::from(b)),
@@ -143,7 +143,7 @@ fn convolution(graph: &Graph, layer: usize) -> Option<Convolution<'_>> {
         window: window.clone(),
         groups: *groups,
         shape: shape.clone(),
-        weight: data.into(),
+        weight: data.as_slice().into(),
         bias,
     })
 }

@@ -99,16 +99,18 @@ impl Rows {
 impl LayerRows {
     /// The statistics of row `at`, of these `weights`.
     fn row(&self, at: usize, weights: &[f32], fraction: i32, digit: Digit) -> Row {
+        let new = || Row::of_digits(weights, fraction, digit);
         let Some(known) = self.rows.get(at) else {
-            return Row::new(weights, fraction, digit);
+            return new()[0].1;
         };
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |known: &&(Digit, Row)| known.0 == digit && known.1.fraction == fraction;
         if let Some(&(_, row)) = known.iter().find(is_same) {
             return row;
         }
-        let row = Row::new(weights, fraction, digit);
-        known.push((digit, row));
+        let made = new();
+        let row = made[0].1;
+        known.extend(made);
         row
     }
 }
@@ -486,16 +488,26 @@ impl Row {
         ]
     }
 
-    fn new(weights: &[f32], fraction: i32, digit: Digit) -> Self {
-        let sums = simd::row_sums(SimdLevel::detect(), weights, fraction, digit);
-        let [up, down, squares, rounding] = sums;
-        Self {
-            fraction,
-            up,
-            down,
-            squares,
-            rounding,
-        }
+    /// Of the digits that are made with one, the highest first.
+    fn of_digits(weights: &[f32], fraction: i32, digit: Digit) -> Vec<(Digit, Self)> {
+        let digits = match digit {
+            Digit::Top { below, bits } => Digit::cut(below as usize + 1, bits).collect(),
+            digit => vec![digit],
+        };
+        let mut sums = vec![[0.0; 3]; digits.len()];
+        let cut = simd::Cut::with(digit);
+        let rounding = simd::row_sums(SimdLevel::detect(), weights, fraction, cut, &mut sums);
+        let row = |(digit, [up, down, squares]): (Digit, [f64; 3])| {
+            let row = Self {
+                fraction,
+                up,
+                down,
+                squares,
+                rounding,
+            };
+            (digit, row)
+        };
+        digits.into_iter().zip(sums).map(row).collect()
     }
 }
 
@@ -585,8 +597,8 @@ mod tests {
                     Digit::Top { below: 2, bits: 4 },
                     Digit::Top { below: 3, bits: 3 },
                 ];
-                for digit in digits {
-                    let row = Row::new(&weights, fraction, digit);
+                let made = digits.map(|digit| Row::of_digits(&weights, fraction, digit));
+                for (digit, row) in made.into_iter().flatten() {
                     let rounded = |&weight: &f32| scale::round(weight, fraction);
                     let parts = weights.iter().map(|weight| digit.of(rounded(weight)));
                     let parts: Vec<f64> = parts.map(f64::from).collect();

@@ -76,10 +76,7 @@ mod tests {
             weight: weight.to_owned(),
             bias: Some("bias".to_owned() + weight),
         };
-        let tensor = |shape: &[usize], data: &[f32]| Tensor {
-            shape: shape.to_vec(),
-            data: data.to_vec(),
-        };
+        let tensor = |shape: &[usize], data: &[f32]| Tensor::new(shape, data.to_vec());
         Graph {
             name: "pair".to_owned(),
             nodes: vec![
@@ -133,8 +130,8 @@ mod tests {
     fn channels_that_are_always_zero_keep_their_scale() {
         let mut graph = pair(1.0 / 64.0, Op::Relu);
         for name in ["a", "biasa"] {
-            let data = &mut graph.tensors.get_mut(name).expect("it is there").data;
-            data.iter_mut().for_each(|x| *x = x.min(0.0));
+            let tensor = graph.tensors.get_mut(name).expect("it is there");
+            tensor.data_mut().iter_mut().for_each(|x| *x = x.min(0.0));
         }
         assert!(equalised(&graph).is_none());
     }

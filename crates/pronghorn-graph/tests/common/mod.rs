@@ -98,13 +98,8 @@ impl Net {
     /// A tensor under a new name.
     pub fn tensor(&mut self, shape: &[usize], data: Vec<f32>) -> String {
         let name = format!("t{}", self.graph.tensors.len());
-        self.graph.tensors.insert(
-            name.clone(),
-            Tensor {
-                shape: shape.into(),
-                data,
-            },
-        );
+        let tensor = Tensor::new(shape, data);
+        self.graph.tensors.insert(name.clone(), tensor);
         name
     }
 

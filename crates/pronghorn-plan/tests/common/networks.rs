@@ -31,13 +31,7 @@ pub fn numbers(count: usize, seed: u64) -> Vec<f32> {
 pub fn tensors(shapes: &[(&str, &[usize])], seed: u64) -> BTreeMap<String, Tensor> {
     let make = |(index, (name, shape)): (usize, &(&str, &[usize]))| {
         let data = numbers(shape.iter().product(), seed + index as u64);
-        (
-            (*name).to_owned(),
-            Tensor {
-                shape: shape.to_vec(),
-                data,
-            },
-        )
+        ((*name).to_owned(), Tensor::new(*shape, data))
     };
     shapes.iter().enumerate().map(make).collect()
 }
@@ -307,13 +301,14 @@ pub fn table(rows: usize, seed: u64) -> Vec<f32> {
 /// A dense layer to which all features matter alike, as if it standardised them.
 pub fn table_layer() -> Graph {
     let mut graph = dense(None);
-    let weights = &mut graph.tensors.get_mut("dense.w").expect("weights").data;
+    let weights = graph.tensors.get_mut("dense.w").expect("weights");
+    let weights = weights.data_mut();
     for (at, weight) in weights.iter_mut().enumerate() {
         *weight = weight.signum().mul_add(0.5, *weight) / MAGNITUDES[at % FEATURES];
     }
-    let weights = weights.clone();
-    let bias = &mut graph.tensors.get_mut("dense.b").expect("a bias").data;
-    for (bias, row) in bias.iter_mut().zip(weights.chunks(FEATURES)) {
+    let weights = weights.to_vec();
+    let bias = graph.tensors.get_mut("dense.b").expect("a bias");
+    for (bias, row) in bias.data_mut().iter_mut().zip(weights.chunks(FEATURES)) {
         *bias -= row.iter().zip(MIDDLES).map(|(w, m)| w * m).sum::<f32>();
     }
     graph

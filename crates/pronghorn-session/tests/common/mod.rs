@@ -221,13 +221,7 @@ pub fn built_named(name: &str, activation: &str, options: BuildOptions) -> Built
             .iter()
             .map(|value| value - 0.45)
             .collect();
-        (
-            name.to_owned(),
-            Tensor {
-                shape: shape.to_vec(),
-                data,
-            },
-        )
+        (name.to_owned(), Tensor::new(shape, data))
     };
     let tensors: BTreeMap<_, _> = [
         tensor("w1", &[5, 6]),

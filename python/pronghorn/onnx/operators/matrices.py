@@ -23,7 +23,8 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
     if len(value.shape) != 2 or weight.ndim != 2 or weight.shape[1] != value.shape[1]:
         problem = f"a matrix of shape {list(matrix.shape)} does not fit"
         site.fail(problem, "flatten the value to (batch, features) before it")
-    weight = weight * np.float32(site.number("alpha", 1.0))
+    alpha = site.number("alpha", 1.0)
+    weight = weight if alpha == 1.0 else weight * np.float32(alpha)
     bias = None
     if addend is not None:
         try:
