@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pronghorn
 from helpers import model, node
 from pronghorn._inputs import beyond, only_a_part, planned_bounds, planned_range
 from pronghorn.cli import app
-from pronghorn.errors import InputError, InputWarning
+from pronghorn.errors import InputError, InputWarning, PrecisionWarning
 
 LEVELS = ["two-party", "client-aided", "encrypted"]
 MEANS = np.array([1200.0, 0.05, 2005.0, -3.0], np.float32)
@@ -84,19 +85,38 @@ def test_a_dead_output_takes_no_bits_of_others() -> None:
     assert loaded.verify(samples[:20], secure=False).relative_error < 0.06
 
 
-@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
-def test_a_constant_feature_counts_for_nothing(trust: str) -> None:
-    """Its weights are a million times the others', as a model has that divides by deviation + 1e-6."""
-    table = floats(100, 5)
-    table[:, 2] = 3.5
-    spreads = np.where(np.arange(5) == 2, 1e-6, 1).astype(np.float32)
-    constants = {"m": np.float32([0, 0, 3.5, 0, 0]), "s": spreads, "w": floats(5, 2), "b": floats(2)}
+@pytest.mark.parametrize("trust", LEVELS)
+@pytest.mark.parametrize("differ", [False, True])
+@pytest.mark.parametrize(("constant", "least"), [(3.5, 1e-6), (2024, 1e-6), (100, 1e-7), (3.5, 1e-10), (1e5, 1e-12)])
+def test_a_constant_feature_counts_for_nothing(trust: str, differ: bool, constant: float, least: float) -> None:
+    """Its weights are far above the others', as a model has that divides by the deviation and a little more: folded
+    into the bias they swallow the others, in floating point too."""
+    others = np.float32([1, 100, 1, 0.01, 1]) if differ else np.ones(5, np.float32)
+    table = others * floats(100, 5)
+    table[:, 2] = constant
+    spreads = np.where(np.arange(5) == 2, least, others).astype(np.float32)
+    constants = {"m": np.float32([0, 0, constant, 0, 0]), "s": spreads, "w": floats(5, 2), "b": floats(2)}
     nodes = [node("Sub", "x m", "c"), node("Div", "c s", "d"), node("Gemm", "d w b", "y")]
     loaded = pronghorn.load(model(nodes, ("N", 5), constants), samples=table[:80])
-    assert loaded.plan(trust).expected_error.error < 0.02
+    with pytest.warns(PrecisionWarning, match="of feature 2 the samples have one value alone"):
+        assert 0 < loaded.plan(trust).expected_error.error < 0.02
     report = loaded.verify(table[80:], trust=trust)
     assert report.ok
     assert report.relative_error < 0.03
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_a_rare_indicator_is_no_constant_to_keep(trust: str) -> None:
+    table = floats(80, 5)
+    table[:60, 4] = 0
+    table[60:, 4] = 1
+    constants = {"w": floats(5, 8), "v": floats(8, 2)}
+    nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "r"), node("MatMul", "r v", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 5), constants), samples=table[:60], weight_bits=5)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the expected error is")
+        assert loaded.plan(trust).expected_error.error > 0.01
+    assert kind(loaded.plan(trust)) == "input"
 
 
 def test_outputs_may_be_constant() -> None:
@@ -109,8 +129,15 @@ def test_outputs_may_be_constant() -> None:
 
 def test_samples_of_zeros_say_nothing() -> None:
     loaded = pronghorn.load(standardised(2), samples=np.zeros((40, 4), np.float32))
-    with pytest.raises(pronghorn.PlanError, match="all samples are zero"):
-        loaded.plan("two-party")
+    for trust in LEVELS:
+        with pytest.raises(pronghorn.PlanError, match="all samples are zero"):
+            loaded.plan(trust)
+
+
+def test_one_sample_tells_little() -> None:
+    loaded = pronghorn.load(standardised(2), samples=rows(1), error=2)
+    with pytest.warns(PrecisionWarning, match="measured on 1 of the samples"):
+        loaded.plan("client-aided")
 
 
 def test_the_client_scales_its_features() -> None:

@@ -40,9 +40,6 @@ const LEAST_DIFFERENCE: f64 = 3.0;
 /// The range that a feature of one value alone gets to both sides of that value.
 const CONSTANT_REACH: f64 = 1.0;
 
-/// The range of a feature that keeps its one value: it counts for nothing, whatever its weights.
-const FIXED_REACH: f64 = 1.0 / (1 << 24) as f64;
-
 /// The scale of one feature: its owner sends `(x - offset) * 2^exponent`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,40 +66,40 @@ impl FeatureScales {
     /// The scales for `samples`, rows of `features` values: ranges become alike but for a factor
     /// of four. `None` where they are alike, or with fewer than [`LEAST_ROWS`] rows.
     pub fn of_samples(samples: &[f32], features: usize) -> Option<Self> {
-        let reaches = Reach::of_all(samples, features, CONSTANT_REACH)?;
-        let varied = || reaches.iter().filter(|reach| !reach.is_constant);
-        let ends = |(least, most): (f64, f64), reach: &Reach| {
-            (least.min(reach.reach), most.max(reach.reach))
-        };
-        let (least, most) = varied().fold((f64::INFINITY, 0.0), ends);
-        let differ = most > 0.0 && (most / least).log2() >= LEAST_DIFFERENCE;
-        if !differ && varied().all(|reach| reach.offset == 0.0) {
-            return None;
-        }
-        Some(Self::of_reaches(&reaches, most))
+        let reaches = Reach::of_all(samples, features)?;
+        (!Reach::are_alike(&reaches)).then(|| Self::of_reaches(&reaches, &[]))
     }
 
-    /// The scales for samples of which some feature has one value alone, which it keeps. A model
-    /// that divides by its deviation and a little more has weights for it beside which others are
-    /// nothing. `None` where all features vary, or none does, or with too few rows.
-    pub fn with_constants(samples: &[f32], features: usize) -> Option<Self> {
-        let reaches = Reach::of_all(samples, features, FIXED_REACH)?;
-        let varied = reaches.iter().filter(|reach| !reach.is_constant);
-        let most = varied.map(|reach| reach.reach).fold(0.0, f64::max);
-        let some = most > 0.0 && reaches.iter().any(|reach| reach.is_constant);
-        some.then(|| Self::of_reaches(&reaches, most))
+    /// The scales for samples of which the features `kept` have one value alone, which they keep:
+    /// what is left of another value is nothing beside those of others. `None` with too few rows.
+    pub fn with_kept(samples: &[f32], features: usize, kept: &[usize]) -> Option<Self> {
+        let reaches = Reach::of_all(samples, features)?;
+        Some(Self::of_reaches(&reaches, kept))
     }
 
-    /// Exponents that bring each feature near `most`.
-    fn of_reaches(reaches: &[Reach], most: f64) -> Self {
-        let scale = |reach: &Reach| {
+    /// Whether a feature keeps its one value.
+    pub fn keeps(&self, feature: usize) -> bool {
+        i32::from(self.0[feature].exponent) == MAX_EXPONENT as i32
+    }
+
+    /// Exponents that bring each feature near the largest; those of features that are alike are 0.
+    fn of_reaches(reaches: &[Reach], kept: &[usize]) -> Self {
+        let (alike, most) = (Reach::are_alike(reaches), Reach::ends(reaches)[1]);
+        let scale = |(at, reach): (usize, &Reach)| {
             let bits = (most / reach.reach).log2().floor() as i32 - HEADROOM;
+            let most = MAX_EXPONENT as i32;
+            let exponent = match () {
+                () if kept.contains(&at) => most,
+                () if alike && !reach.is_constant => 0,
+                // The most is for those that keep their value.
+                () => bits.clamp(0, most - 1),
+            };
             FeatureScale {
-                exponent: bits.clamp(0, MAX_EXPONENT as i32) as i8,
+                exponent: exponent as i8,
                 offset: reach.offset as f32,
             }
         };
-        Self(reaches.iter().map(scale).collect())
+        Self(reaches.iter().enumerate().map(scale).collect())
     }
 
     /// The reason why these are no scales of values of this shape.
@@ -194,18 +191,16 @@ impl FeatureScale {
 }
 
 impl Reach {
-    /// Of each feature; `constant` for those of one value. `None` with fewer than [`LEAST_ROWS`]
-    /// rows.
-    fn of_all(samples: &[f32], features: usize, constant: f64) -> Option<Vec<Self>> {
+    /// Of each feature. `None` with fewer than [`LEAST_ROWS`] rows.
+    fn of_all(samples: &[f32], features: usize) -> Option<Vec<Self>> {
         if features == 0 || samples.len() / features < LEAST_ROWS {
             return None;
         }
         let values = |feature: usize| samples[feature..].iter().step_by(features);
-        let reaches = (0..features).map(|feature| Self::of(values(feature), constant));
-        Some(reaches.collect())
+        Some((0..features).map(|at| Self::of(values(at))).collect())
     }
 
-    fn of<'a>(values: impl Iterator<Item = &'a f32>, constant: f64) -> Self {
+    fn of<'a>(values: impl Iterator<Item = &'a f32>) -> Self {
         let ends =
             |(low, high): (f64, f64), &value: &f32| (low.min(value.into()), high.max(value.into()));
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), ends);
@@ -220,7 +215,7 @@ impl Reach {
             false => 0.0,
         };
         let reach = match is_constant {
-            true => constant,
+            true => CONSTANT_REACH,
             false => (high - offset).abs().max((low - offset).abs()),
         };
         Self {
@@ -229,6 +224,30 @@ impl Reach {
             is_constant,
         }
     }
+
+    /// The least and the largest of those that vary.
+    fn ends(reaches: &[Self]) -> [f64; 2] {
+        let varied = reaches.iter().filter(|reach| !reach.is_constant);
+        varied.fold([f64::INFINITY, 0.0], |[least, most], reach| {
+            [least.min(reach.reach), most.max(reach.reach)]
+        })
+    }
+
+    /// Whether one scale serves all that vary.
+    fn are_alike(reaches: &[Self]) -> bool {
+        let [least, most] = Self::ends(reaches);
+        let differ = most > 0.0 && (most / least).log2() >= LEAST_DIFFERENCE;
+        let mut varied = reaches.iter().filter(|reach| !reach.is_constant);
+        !differ && varied.all(|reach| reach.offset == 0.0)
+    }
+}
+
+/// The features that have one value on all samples; none with too few rows.
+pub fn constants(samples: &[f32], features: usize) -> Vec<usize> {
+    let reaches = Reach::of_all(samples, features).unwrap_or_default();
+    let constant = reaches.iter().enumerate();
+    let constant = constant.filter_map(|(at, reach)| reach.is_constant.then_some(at));
+    constant.collect()
 }
 
 /// Adds a row of constants under a new name.
@@ -291,17 +310,31 @@ mod tests {
     }
 
     #[test]
-    fn constants_count_for_nothing() {
-        let scales = FeatureScales::with_constants(&rows(), 4).expect("one is constant");
-        let constant = scales.0[3];
-        assert_eq!((constant.exponent, constant.offset), (34, 7.0));
-        assert_eq!(
-            scales.0[..3],
-            FeatureScales::of_samples(&rows(), 4).unwrap().0[..3]
-        );
-        let varied: Vec<f32> = rows().chunks(4).flat_map(|row| row[..3].to_vec()).collect();
-        assert_eq!(FeatureScales::with_constants(&varied, 3), None);
-        assert_eq!(FeatureScales::with_constants(&[3.0; 40], 2), None);
+    fn kept_constants_count_for_nothing() {
+        assert_eq!(constants(&rows(), 4), [3]);
+        let with = |kept| FeatureScales::with_kept(&rows(), 4, kept).expect("enough rows");
+        let plain = FeatureScales::of_samples(&rows(), 4).expect("they differ");
+        assert_eq!(with(&[]), plain);
+        let scales = with(&[3]);
+        assert_eq!((scales.0[3].exponent, scales.0[3].offset), (64, 7.0));
+        assert!(scales.keeps(3) && !scales.keeps(1));
+        assert_eq!(scales.0[..3], plain.0[..3]);
+        assert_eq!(constants(&rows()[..60], 4), [] as [usize; 0]);
+        assert_eq!(FeatureScales::with_kept(&rows()[..60], 4, &[3]), None);
+    }
+
+    /// Scales tell nothing of features that need none.
+    #[test]
+    fn features_that_are_alike_have_no_scale_beside_a_constant() {
+        let row = |i: usize| [i as f32, -(i as f32) / 5.0, 2024.0];
+        let rows: Vec<f32> = (0..20).flat_map(row).collect();
+        let scales = FeatureScales::with_kept(&rows, 3, &[2]).expect("enough rows");
+        let none = FeatureScale {
+            exponent: 0,
+            offset: 0.0,
+        };
+        assert_eq!(scales.0[..2], [none; 2]);
+        assert_eq!((scales.0[2].exponent, scales.0[2].offset), (64, 2024.0));
     }
 
     #[test]

@@ -315,7 +315,7 @@ impl Compiled {
         found.set_item("outputs", pairs)?;
         found.set_item("outputs_text", self.built.fidelity.outputs_text())?;
         found.set_item("text", self.built.fidelity.to_string())?;
-        found.set_item("warning", self.built.fidelity.warning())?;
+        found.set_item("warnings", self.built.warnings())?;
         Ok(found)
     }
 

@@ -41,7 +41,7 @@ class ExpectedError:
     """The same for each output alone, in their order."""
     _text: str = field(repr=False)
     _outputs_text: str | None = field(repr=False)
-    _warning: str | None = field(repr=False)
+    _warnings: tuple[str, ...] = field(repr=False)
 
     @classmethod
     def of(cls, compiled: _native.Compiled) -> ExpectedError:
@@ -56,7 +56,7 @@ class ExpectedError:
             outputs=tuple(OutputError(*pair) for pair in found["outputs"]),
             _text=found["text"],
             _outputs_text=found["outputs_text"],
-            _warning=found["warning"],
+            _warnings=tuple(found["warnings"]),
         )
 
     def __str__(self) -> str:
@@ -69,6 +69,6 @@ class ExpectedError:
         return self._text if self._outputs_text is None else f"{self._text}\n{self._outputs_text}"
 
     def warn(self, stacklevel: int) -> None:
-        """Warns where the aim is missed by far."""
-        if self._warning is not None:
-            warnings.warn(self._warning, PrecisionWarning, stacklevel=stacklevel + 1)
+        """Warns where the aim is missed by far, few samples tell the error, or a feature keeps one value."""
+        for warning in self._warnings:
+            warnings.warn(warning, PrecisionWarning, stacklevel=stacklevel + 1)

@@ -16,7 +16,10 @@ use crate::{
     cost::Speed,
     names::Names,
     step::Place,
-    steps::encrypted::{EncryptedPlan, Program},
+    steps::{
+        StepKind,
+        encrypted::{EncryptedPlan, Program},
+    },
     text::Text,
 };
 
@@ -171,6 +174,27 @@ impl Built {
     /// `integers` does not hold so many images, or a value leaves its proven range.
     pub fn oracle(&self, integers: &[i32], images: usize) -> Result<Vec<i32>, OracleError> {
         self.computation.evaluate(&self.plan, integers, images)
+    }
+
+    /// What users are told of the plan before it is used, a text each: an error far above the aim,
+    /// or measured on few samples, and features that keep one value.
+    pub fn warnings(&self) -> Vec<String> {
+        let kept = match &self.plan.steps[0].kind {
+            StepKind::Features(scales) => {
+                let all = (0..scales.0.len()).filter(|&feature| scales.keeps(feature));
+                all.map(|feature| feature.to_string()).collect()
+            }
+            _ => Vec::new(),
+        };
+        let kept = (!kept.is_empty()).then(|| {
+            format!(
+                "of feature {} the samples have one value alone, and the model's weights for it are \
+                 so large that others vanish beside them: it keeps that value, whatever clients \
+                 send. Give samples in which it varies, or train without it",
+                kept.join(", ")
+            )
+        });
+        self.fidelity.warnings().into_iter().chain(kept).collect()
     }
 
     /// The plan as text with the names of the model's file, and what only the server knows of its

@@ -1,7 +1,8 @@
 //! Scales of a table's features, where they make a better plan.
 
 use pronghorn_graph::{
-    features::FeatureScales,
+    features::{self, FeatureScales},
+    float,
     graph::{Graph, Node},
     passes,
 };
@@ -17,6 +18,13 @@ const WORTHWHILE: f64 = 0.8;
 /// features than the largest are near its end.
 pub(super) const HEADROOM: f32 = 1.25;
 
+/// A constant feature that moves a first layer by so many times the range of the samples leaves
+/// others too few bits.
+const OVERWHELMING: f64 = 64.0;
+
+/// Rows that tell that range, about.
+const MOVED_ROWS: usize = 64;
+
 /// A network on scaled features.
 pub(super) struct Scaled {
     scales: FeatureScales,
@@ -27,6 +35,48 @@ pub(super) struct Scaled {
 }
 
 impl Scaled {
+    /// Those of the constant features that a unit more moves the results of a first layer so far
+    /// that the range of all samples is nothing beside it.
+    fn overwhelming(&self, constants: &[usize]) -> Vec<usize> {
+        let features = self.scales.0.len();
+        let rows = self.samples.len() / features;
+        let step = rows.div_ceil(MOVED_ROWS);
+        let rows: Vec<f32> = self
+            .samples
+            .chunks(features)
+            .step_by(step)
+            .flatten()
+            .copied()
+            .collect();
+        let moved = constants.iter().flat_map(|&at| {
+            let mut row = rows[..features].to_vec();
+            row[at] += f32::from(self.scales.0[at].exponent).exp2();
+            row
+        });
+        let moved: Vec<f32> = moved.collect();
+        let is_overwhelming = |layer: usize| {
+            let graph = up_to(&self.graph, layer);
+            let run = |rows: &[f32]| float::evaluate(&graph, rows, rows.len() / features).ok();
+            let outputs = graph.nodes[layer].shape.iter().product();
+            let (Some(clean), Some(moved)) = (run(&rows), run(&moved)) else {
+                return vec![false; constants.len()];
+            };
+            let range = largest_range(&clean, outputs);
+            let is_far = |moved: &[f32]| {
+                let pairs = moved.iter().zip(&clean[..outputs]);
+                let farthest = pairs
+                    .map(|(a, b)| f64::from(a - b).abs())
+                    .fold(0.0, f64::max);
+                farthest > OVERWHELMING * range
+            };
+            moved.chunks(outputs).map(is_far).collect()
+        };
+        let found: Vec<Vec<bool>> = first_layers(&self.graph).map(is_overwhelming).collect();
+        let places = constants.iter().enumerate();
+        let kept = places.filter(|&(at, _)| found.iter().any(|of_layer| of_layer[at]));
+        kept.map(|(_, &feature)| feature).collect()
+    }
+
     /// The plan on raw features, from that on scaled ones.
     pub fn complete(&self, built: Built) -> Result<Built, BuildError> {
         let plan = built.plan.with_features(self.scales.clone());
@@ -40,29 +90,49 @@ impl Scaled {
 /// The network on scaled features: where the input is a row of them, samples show that they differ,
 /// and the layers after the input take up the scales. `folded` is the graph after the passes.
 pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> Option<Scaled> {
-    scaled_by(FeatureScales::of_samples, graph, folded, options)
+    let (samples, features) = table(graph, options)?;
+    let scales = FeatureScales::of_samples(samples, features)?;
+    scaled_by(scales, samples, graph, folded)
 }
 
-/// The network on scaled features, of which those with one value on all samples keep it.
+/// The network on scaled features, of which those keep their value that have one alone on all
+/// samples, and beside whose weights others are nothing: such as a model has that divides by the
+/// deviation and a little more. `None` where there is no such feature.
 pub(super) fn with_constants(
     graph: &Graph,
     folded: &Graph,
     options: &BuildOptions,
 ) -> Option<Scaled> {
-    scaled_by(FeatureScales::with_constants, graph, folded, options)
+    let (samples, features) = table(graph, options)?;
+    let constants = features::constants(samples, features);
+    if constants.is_empty() {
+        return None;
+    }
+    let with = |kept: &[usize]| {
+        let scales = FeatureScales::with_kept(samples, features, kept)?;
+        scaled_by(scales, samples, graph, folded)
+    };
+    let kept = with(&[])?.overwhelming(&constants);
+    match kept.is_empty() {
+        true => None,
+        false => with(&kept),
+    }
 }
 
-/// The network on features of these scales, if there are any.
+/// The samples of a table, and its number of features.
+fn table<'a>(graph: &Graph, options: &'a BuildOptions) -> Option<(&'a [f32], usize)> {
+    match (graph.nodes[0].shape.as_slice(), &options.samples) {
+        (&[features], Some(samples)) => Some((samples, features)),
+        _ => None,
+    }
+}
+
 fn scaled_by(
-    scales: fn(&[f32], usize) -> Option<FeatureScales>,
+    scales: FeatureScales,
+    samples: &[f32],
     graph: &Graph,
     folded: &Graph,
-    options: &BuildOptions,
 ) -> Option<Scaled> {
-    let (&[features], Some(samples)) = (graph.nodes[0].shape.as_slice(), &options.samples) else {
-        return None;
-    };
-    let scales = scales(samples, features)?;
     // Undone before the passes: an offset and the mean that the model subtracts cancel exactly.
     let graph = passes::run(&scales.undo(graph));
     (layers(&graph) <= layers(folded)).then(|| Scaled {
@@ -70,6 +140,40 @@ fn scaled_by(
         scales,
         graph,
     })
+}
+
+/// The layers behind no other layer.
+fn first_layers(graph: &Graph) -> impl Iterator<Item = usize> {
+    let mut behind = vec![false; graph.nodes.len()];
+    let mut first = Vec::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let is_behind = node.inputs.iter().any(|&input| behind[input]);
+        if node.op.is_linear() && !is_behind {
+            first.push(index);
+        }
+        behind[index] = is_behind || node.op.is_linear();
+    }
+    first.into_iter()
+}
+
+/// The graph whose result is the value of a node.
+fn up_to(graph: &Graph, node: usize) -> Graph {
+    let mut graph = graph.clone();
+    graph.nodes.truncate(node + 1);
+    graph.output = node;
+    graph
+}
+
+/// The largest range of an output, `[row][output]`.
+fn largest_range(results: &[f32], outputs: usize) -> f64 {
+    let range = |output: usize| {
+        let values = results[output..].iter().step_by(outputs);
+        let ends = values.fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], &value| {
+            [low.min(value), high.max(value)]
+        });
+        f64::from(ends[1]) - f64::from(ends[0])
+    };
+    (0..outputs).map(range).fold(0.0, f64::max)
 }
 
 fn layers(graph: &Graph) -> usize {

@@ -81,9 +81,9 @@ impl Fidelity {
         self.error <= self.aim
     }
 
-    /// What users are told where the aim is missed by far.
-    pub fn warning(&self) -> Option<String> {
-        (self.error > WARN * self.aim).then(|| {
+    /// What users are told where the aim is missed by far, or few samples tell the error.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let missed = (self.error > WARN * self.aim).then(|| {
             let found = at_most(self.error);
             format!(
                 "the expected error is {found}, and {} was aimed at: no more precise plan was found. Give samples that \
@@ -91,7 +91,15 @@ impl Fidelity {
                 self.aim,
                 accept(self.error)
             )
-        })
+        });
+        let few = (self.images < LEAST_IMAGES).then(|| {
+            format!(
+                "the expected error is measured on {} of the samples, which tells little of other \
+                 inputs: give 16 samples or more",
+                self.images
+            )
+        });
+        missed.into_iter().chain(few).collect()
     }
 
     /// # Errors
@@ -342,8 +350,10 @@ mod tests {
         let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
         assert!(!fidelity.about_mean && fidelity.error > 0.5);
         assert_eq!(fidelity.alike, 0.5);
-        assert!(fidelity.judge().is_err() && fidelity.warning().is_some());
+        assert!(fidelity.judge().is_err() && fidelity.warnings().len() == 1);
         let exact = Fidelity::new(&wanted, &target(&wanted, true), 0.05);
-        assert!(exact.error == 0.0 && exact.judge().is_ok() && exact.warning().is_none());
+        assert!(exact.error == 0.0 && exact.judge().is_ok() && exact.warnings().is_empty());
+        let few = Fidelity::new(&wanted[..2], &target(&wanted[..2], true), 0.05);
+        assert!(few.warnings()[0].contains("measured on 1 of the samples"));
     }
 }

@@ -102,11 +102,7 @@ pub(super) fn build(
             Err(error) => return Err(error),
         }
     }
-    let is_zero = |samples: &Vec<f32>| samples.iter().all(|&number| number == 0.0);
-    match options.samples.as_ref().is_some_and(is_zero) {
-        true => Err(BuildError::Blank),
-        false => Err(refused.expect("there is a cap")),
-    }
+    Err(refused.expect("there is a cap"))
 }
 
 /// Whether shares do not fit, for which another network may have room.

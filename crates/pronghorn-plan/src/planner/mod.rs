@@ -25,12 +25,12 @@ pub mod schedule;
 mod shares;
 mod tolerance;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use pronghorn_graph::{
     fixed::Finish,
     float::{self, Roles},
-    graph::Graph,
+    graph::{Graph, Tensor},
     passes,
     rescale::{equalise, fill},
 };
@@ -107,34 +107,69 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     let graph = class.as_ref().unwrap_or(graph);
     let (samples, margin) = samples::samples(options, graph.input_len(), &graph.nodes[0].shape)?;
     let folded = passes::run(graph);
-    let plan = |graph: &Graph, samples: (&[f32], f32), methods: Methods| {
-        planned(graph, samples, margin, methods, options)
+    let model = Model {
+        graph,
+        samples: &samples,
     };
-    let on_scales = |scaled: &Scaled, methods: Methods| {
-        let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods)?;
-        scaled.complete(built)
+    let plan = |graph: &Graph, samples: (&[f32], f32), methods: Methods| {
+        planned(graph, samples, margin, &model, methods, options)
+    };
+    let on_one_scale = |methods: Methods| plan(&folded, (&samples, 1.0), methods);
+    let on_scales = |scaled: &Scaled| {
+        let best = |methods: Methods| {
+            let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods);
+            let built = built.and_then(|built| scaled.complete(built));
+            features::better(on_one_scale(methods), built, options.goal())
+        };
+        let precise = best(methods.with_aim(TABLE_ERROR));
+        match features::is_reached(&precise) || options.error.is_some() {
+            true => precise,
+            // A search for less may end far from where one for more does.
+            false => features::closest(precise, best(methods)),
+        }
     };
     let first = match features::scaled(graph, &folded, options) {
-        None => plan(&folded, (&samples, 1.0), methods),
-        Some(scaled) => {
-            let best = |methods: Methods| {
-                let on_one_scale = plan(&folded, (&samples, 1.0), methods);
-                features::better(on_one_scale, on_scales(&scaled, methods), options.goal())
-            };
-            let precise = best(methods.with_aim(TABLE_ERROR));
-            match features::is_reached(&precise) || options.error.is_some() {
-                true => precise,
-                // A search for less may end far from where one for more does.
-                false => features::closest(precise, best(methods)),
-            }
-        }
+        None => on_one_scale(methods),
+        Some(scaled) => on_scales(&scaled),
     };
     if features::is_reached(&first) {
         return first;
     }
     match features::with_constants(graph, &folded, options) {
-        Some(scaled) => features::closest(first, on_scales(&scaled, methods.with_aim(TABLE_ERROR))),
+        Some(scaled) => features::closest(first, on_scales(&scaled)),
         None => first,
+    }
+}
+
+/// The model as it is, which plans are compared with.
+struct Model<'a> {
+    /// Before the passes.
+    graph: &'a Graph,
+    /// Raw.
+    samples: &'a [f32],
+}
+
+impl Model<'_> {
+    /// The results on some samples, where a graph after the passes may have others: what is folded
+    /// together may cancel no more. `None` where it has the same weights, and so the same results.
+    fn results(&self, graph: &Graph, tested: &[usize]) -> Result<Option<Vec<f32>>, BuildError> {
+        let is_same = |(name, tensor): (&String, &Tensor)| {
+            let own = self.graph.tensors.get(name);
+            own.is_some_and(|own| Arc::ptr_eq(&own.data, &tensor.data))
+        };
+        if graph.tensors.iter().all(is_same) {
+            return Ok(None);
+        }
+        let elements = self.graph.input_len();
+        let image = |index: &usize| &self.samples[index * elements..][..elements];
+        let inputs: Vec<f32> = tested.iter().flat_map(image).copied().collect();
+        let images = tested.len();
+        let roles = Roles {
+            results: &(0..images).collect::<Vec<_>>(),
+            ..Roles::default()
+        };
+        let survey = float::survey(self.graph, &inputs, images, roles)?;
+        Ok(Some(survey.results))
     }
 }
 
@@ -143,6 +178,7 @@ fn planned(
     graph: &Graph,
     (samples, headroom): (&[f32], f32),
     margin: f32,
+    model: &Model<'_>,
     methods: Methods,
     options: &BuildOptions,
 ) -> Result<Built, BuildError> {
@@ -153,6 +189,9 @@ fn planned(
     let gathered =
         |chosen: &[usize]| -> Vec<f32> { chosen.iter().flat_map(image).copied().collect() };
     let images = (samples.len() / elements).min(affordable(PROFILE_WORK).max(LEAST_SAMPLES));
+    let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
+    let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
+    let results = model.results(graph, &tested)?;
     let equalised = match method.equalised && options.samples.is_some() {
         true => {
             let count = images.min(affordable(PEAKS_WORK).max(LEAST_PEAKS));
@@ -162,8 +201,6 @@ fn planned(
         false => None,
     };
     let graph = equalised.map_or(Cow::Borrowed(graph), Cow::Owned);
-    let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
-    let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
     let roles = Roles {
         profile: true,
         results: &tested,
@@ -180,14 +217,15 @@ fn planned(
         true => fill(graph, &mut survey, margin),
         false => graph,
     };
+    let wanted = results.as_ref().unwrap_or(&survey.results);
     let source = Source {
         graph: &graph,
         profile: &survey.profile,
         margin,
         tested: &gathered(&tested),
         target: Target {
-            wanted: &survey.results,
-            outputs: survey.results.len() / tested.len(),
+            wanted,
+            outputs: wanted.len() / tested.len(),
             real: options.samples.is_some(),
         },
         gains: &survey.gains,

@@ -23,6 +23,7 @@ pub(super) fn samples(
                 shape: shape.to_vec(),
             })
         }
+        Some(samples) if samples.iter().all(|&number| number == 0.0) => Err(BuildError::Blank),
         Some(samples) => Ok((samples.clone(), 1.0)),
         None => Ok((synthetic(elements, options.input_range), SYNTHETIC_MARGIN)),
     }
