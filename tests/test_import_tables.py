@@ -101,7 +101,7 @@ def test_of_labels_and_probabilities_the_probabilities_are_taken() -> None:
     assert (imported.output_name, imported.output_shape) == ("n", (3,))
     assert kinds(imported) == ["input", "dense", "softmax"]
     rows = floats(5, FEATURES)
-    alone = onnx.ModelProto.FromString(imported.reference)
+    alone = onnx.ModelProto.FromString(imported.reference_bytes())
     found = pronghorn.load(proto).run_float(rows)
     np.testing.assert_allclose(found, run_onnx(alone, rows)[:, 0], atol=1e-6)
     assert import_onnx(proto, output="z").output_name == "n"

@@ -21,7 +21,7 @@ MODELS = sorted(path.relative_to(SHARED).as_posix() for path in SHARED.glob("*/*
 def test_every_model_imports(name: str, shared: Path) -> None:
     imported = import_onnx(shared / name)
     inputs = np.random.default_rng(0).random((1, *imported.input_shape), dtype=np.float32)
-    session = onnxruntime.InferenceSession(imported.reference)
+    session = onnxruntime.InferenceSession(imported.reference_bytes())
     expected = np.asarray(session.run(None, {imported.input_name: inputs})[0])
     found = run_native(imported, inputs)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())

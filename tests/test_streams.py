@@ -129,3 +129,14 @@ def test_a_part_is_in_memory_alone(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(archive["outputs"], wanted)
         np.testing.assert_array_equal(archive["classes"], wanted.argmax(axis=1))
     assert work["inputs"] == digest(images, 777)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64])
+def test_integers_of_a_table_are_no_pixels(tmp_path: Path, kind: type[np.generic]) -> None:
+    rows = np.arange(180, dtype=kind).reshape(60, 3)
+    np.save(tmp_path / "rows.npy", rows)
+    found = load_images(tmp_path / "rows.npy", (3,), Preprocessing())
+    np.testing.assert_array_equal(found.images, rows.astype(np.float32))
+    assert not found.were_bytes
+    opened = open_images(tmp_path / "rows.npy", (3,), Preprocessing())
+    np.testing.assert_array_equal(opened.read(0, 60), rows.astype(np.float32))

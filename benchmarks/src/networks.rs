@@ -119,7 +119,7 @@ pub fn bench_parties<'py>(
     inputs: PyReadonlyArrayDyn<'py, f32>,
     threads: usize,
 ) -> PyResult<(Vec<Bound<'py, PyDict>>, Vec<f32>)> {
-    let server = compiled.server();
+    let server = compiled.server(py)?;
     let (values, images) = array::images(&inputs, &server.plan().input().shape)?;
     let (elements, most) = (server.plan().input_len(), server.plan().max_batch);
     let pool = pool(Some(threads))?;

@@ -33,6 +33,8 @@ MOST_PIXELS = 1 << 27
 """Most pixels of a scaled picture."""
 FULL_SCALES = (1, 255, 1023, 4095, 16383, 65535)
 """The largest values that 1, 8, 10, 12, 14 and 16 bits hold."""
+LEAST_PIXELS = 64
+"""Rows of fewer numbers are features of a table, and of more may be pictures: digits of 8x8 pixels are."""
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -52,7 +54,7 @@ class Preprocessing:
     short_side: int | None = None
     """Scale pictures until their shorter side has this many pixels, and keep the middle."""
     byte_scale: float = 255.0
-    """Divisor of bytes; 1 where the model takes them as they are."""
+    """Divisor of bytes of pictures; 1 where the model takes them as they are."""
 
     def byte_range(self) -> Range:
         """Where bytes end up: the widest over all channels."""
@@ -66,7 +68,8 @@ class Preprocessing:
     def apply(self, array: Array, shape: Shape) -> Floats:
         """Values of images `(images, *shape)` as the model takes them."""
         self._check_divisors()
-        scale = self.scale if self.scale is not None else self.byte_scale if array.dtype == np.uint8 else 1.0
+        are_pixels = array.dtype == np.uint8 and not is_table_row(shape)
+        scale = self.scale if self.scale is not None else self.byte_scale if are_pixels else 1.0
         values = array.astype(np.float32) / np.float32(scale)
         if self.mean is not None:
             values -= _per_channel("--mean", self.mean, shape)
@@ -145,9 +148,10 @@ def load_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
     except ValueError:
         raise misfit(path, raw.shape, shape) from None
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
-        refuse_unscaled(path, raw)
+        refuse_unscaled(path, raw, shape)
     images = preprocessing.apply(arranged, shape)
-    return Loaded(images, labels, raw.dtype == np.uint8, titles_of(path, len(images)))
+    were_bytes = raw.dtype == np.uint8 and not is_table_row(shape)
+    return Loaded(images, labels, were_bytes, titles_of(path, len(images)))
 
 
 def misfit(path: Path, found: Shape, shape: Shape) -> InputError:
@@ -179,9 +183,14 @@ def folder_pictures(folder: Path) -> list[Path]:
     return pictures
 
 
-def refuse_unscaled(path: Path, raw: Array) -> None:
-    """Refuses integers other than bytes: they do not say what their largest value stands for."""
-    if raw.dtype.kind not in "iu" or raw.dtype == np.uint8 or raw.size == 0:
+def is_table_row(shape: Shape) -> bool:
+    """Whether an input is a row of features, whose integers are no pixels."""
+    return len(shape) == 1 and shape[0] < LEAST_PIXELS
+
+
+def refuse_unscaled(path: Path, raw: Array, shape: Shape) -> None:
+    """Refuses integers other than bytes in pictures: they do not say what their largest value stands for."""
+    if raw.dtype.kind not in "iu" or raw.dtype == np.uint8 or raw.size == 0 or is_table_row(shape):
         return
     largest = int(np.abs(raw.astype(np.int64)).max())
     full = next((full for full in FULL_SCALES if largest <= full), largest)

@@ -25,6 +25,7 @@ from pronghorn._data import (
     Preprocessing,
     arrange,
     folder_pictures,
+    is_table_row,
     labels_beside,
     misfit,
     pick,
@@ -118,7 +119,7 @@ def open_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
     # One image without a dimension of images.
     is_one = count == 1 and raw.shape[0] != 1
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
-        refuse_unscaled(path, raw.read(0, raw.shape[0] if is_one else min(count, LOOKED_AT)))
+        refuse_unscaled(path, raw.read(0, raw.shape[0] if is_one else min(count, LOOKED_AT)), shape)
 
     def read(first: int, last: int) -> Floats:
         rows = raw.read(0, raw.shape[0]) if is_one else raw.read(first, last)
@@ -129,7 +130,8 @@ def open_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
     def titles(first: int, last: int) -> list[str]:
         return names[first:last] if names else [f"{path.name}[{index}]" for index in range(first, last)]
 
-    return Opened(path, count, raw.labels, raw.dtype == np.uint8, read, titles)
+    were_bytes = raw.dtype == np.uint8 and not is_table_row(shape)
+    return Opened(path, count, raw.labels, were_bytes, read, titles)
 
 
 def _raw(path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None) -> _Raw:

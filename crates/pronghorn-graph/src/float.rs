@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
             let value = match node.op {
                 Op::Input => input.to_vec(),
-                _ => ops::apply(self, index, &values),
+                _ => ops::apply(self, index, &mut values),
             };
             observe(index, &value);
             values[index] = value;

@@ -41,6 +41,8 @@ class Report:
     before a Softmax or the like."""
     outputs: str
     """The kind of the outputs: `classes`, `labels` or `values`."""
+    is_finished: bool
+    """Whether a Softmax or the like ends the model: the expected error is that before it."""
     are_indices: bool
     """Whether the outputs are indices of classes: differences are those of indices, and no errors of values."""
     argmax_agreement: float | None
@@ -131,9 +133,10 @@ class Report:
         yield f"disagreements with the fixed-point oracle{within}: {self.disagreements}{verdict}"
 
     def _differences(self) -> str:
+        before = ", before the last operator" if self.is_finished else ""
         return (
             f"differences to the float model: {self.relative_error:.2g} of its outputs' spread "
-            f"({self.expected_error:.2g} expected), RMSE {self.rmse:.4g}, largest {self.max_abs_difference:.4g}"
+            f"({self.expected_error:.2g} expected{before}), RMSE {self.rmse:.4g}, largest {self.max_abs_difference:.4g}"
         )
 
     def _costs(self) -> Iterator[str]:

@@ -98,7 +98,7 @@ impl<'a> Disturbed<'a> {
         let node = &graph.nodes[index];
         let mut moved = match node.op {
             Op::Input => value.to_vec(),
-            _ => ops::apply(self.run, index, &self.values),
+            _ => ops::apply(self.run, index, &mut self.values),
         };
         let squares = &mut self.squares[index];
         squares.value = value.iter().map(|&x| square(x)).sum();

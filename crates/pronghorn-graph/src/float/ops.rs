@@ -1,5 +1,7 @@
 //! The operators on one image in floating point.
 
+use std::mem;
+
 use super::Run;
 use crate::{
     convolution::{Convolution, Floats},
@@ -39,34 +41,38 @@ pub(super) fn convolution<'a>(graph: &'a Graph, node: &Node) -> Option<Convoluti
     Some(Convolution::new(&geometry, graph.data(weight)))
 }
 
-/// The value that node `index` makes of the `values` before it.
-pub(super) fn apply(run: &Run<'_>, index: usize, values: &[Vec<f32>]) -> Vec<f32> {
+/// The value that node `index` makes of the `values` before it. May take those that no later node
+/// reads: fresh memory costs as much as an operator on each element.
+pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec<f32> {
     let (graph, node) = (run.graph, &run.graph.nodes[index]);
+    if is_each(&node.op) {
+        let read = node.inputs[0];
+        let mut x = match run.last_reader[read] == index {
+            true => mem::take(&mut values[read]),
+            false => values[read].clone(),
+        };
+        each(graph, &node.op, &mut x);
+        return x;
+    }
+    let values = &*values;
     let input = |i: usize| values[node.inputs[i]].as_slice();
     let shape_of = |i: usize| graph.nodes[node.inputs[i]].shape.as_slice();
     let data = |name: &Option<String>| name.as_ref().map(|name| graph.data(name));
     let x = input(0);
     match &node.op {
         Op::Input => unreachable!("the input is not computed"),
+        Op::Affine { .. }
+        | Op::Relu
+        | Op::Clip { .. }
+        | Op::LeakyRelu { .. }
+        | Op::Function { .. }
+        | Op::Square
+        | Op::Reshape => unreachable!("it is computed in place"),
         Op::Conv { bias, .. } | Op::Dense { bias, .. } => {
             let convolution = run.convolutions[index].as_ref();
             let mut found = convolution.map_or_else(Vec::new, |all| all.of(&[x]));
             biased(found.pop().unwrap_or_default(), data(bias))
         }
-        Op::Affine { mul, add } => {
-            affine(data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]), x)
-        }
-        Op::Relu => each(x, |x| x.max(0.0)),
-        Op::Clip { min, max } => {
-            let (min, max) = (
-                min.unwrap_or(f32::NEG_INFINITY),
-                max.unwrap_or(f32::INFINITY),
-            );
-            each(x, |x| x.max(min).min(max))
-        }
-        Op::LeakyRelu { alpha } => each(x, |x| if x >= 0.0 { x } else { alpha * x }),
-        Op::Function { function } => each(x, |x| function.at(x.into()) as f32),
-        Op::Square => each(x, |x| x * x),
         Op::Multiply => {
             let [left, right] = [0, 1].map(|i| layout::broadcast(shape_of(i), &node.shape));
             let pairs = left.into_iter().zip(right);
@@ -101,7 +107,6 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &[Vec<f32>]) -> Vec<f32
             x.chunks(length).map(mean).collect()
         }
         Op::Add => x.iter().zip(input(1)).map(|(x, y)| x + y).collect(),
-        Op::Reshape => x.to_vec(),
         Op::Pad { before, after } => {
             let sources = layout::pad(shape_of(0), before, after).into_iter();
             let element = |index: Option<usize>| index.map_or(0.0, |index| x[index]);
@@ -124,6 +129,48 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &[Vec<f32>]) -> Vec<f32
         Op::Softmax => finish(Finish::Softmax, x),
         Op::ArgMax => finish(Finish::ArgMax, x),
         Op::Sigmoid => finish(Finish::Sigmoid, x),
+    }
+}
+
+/// Whether each element of the result is that of one element of the input, in its place.
+fn is_each(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Affine { .. }
+            | Op::Relu
+            | Op::Clip { .. }
+            | Op::LeakyRelu { .. }
+            | Op::Function { .. }
+            | Op::Square
+            | Op::Reshape
+    )
+}
+
+/// Such an operator in place. [`Op::Reshape`] has nothing to do.
+fn each(graph: &Graph, op: &Op, x: &mut [f32]) {
+    match op {
+        Op::Affine { mul, add } => {
+            let data = |name: &Option<String>| name.as_ref().map(|name| graph.data(name));
+            affine(data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]), x);
+        }
+        Op::Relu => x.iter_mut().for_each(|x| *x = x.max(0.0)),
+        Op::Clip { min, max } => {
+            let (min, max) = (
+                min.unwrap_or(f32::NEG_INFINITY),
+                max.unwrap_or(f32::INFINITY),
+            );
+            x.iter_mut().for_each(|x| *x = x.max(min).min(max));
+        }
+        Op::LeakyRelu { alpha } => {
+            let leaky = |x: f32| if x >= 0.0 { x } else { alpha * x };
+            x.iter_mut().for_each(|x| *x = leaky(*x));
+        }
+        Op::Function { function } => {
+            x.iter_mut()
+                .for_each(|x| *x = function.at((*x).into()) as f32);
+        }
+        Op::Square => x.iter_mut().for_each(|x| *x *= *x),
+        _ => {}
     }
 }
 
@@ -153,19 +200,14 @@ fn image(shape: &[usize]) -> (usize, [usize; 2]) {
 
 /// `mul x + add`, whose constants are one value, one a channel or one an element: each stands for a
 /// run of elements.
-fn affine(mul: &[f32], add: &[f32], x: &[f32]) -> Vec<f32> {
+fn affine(mul: &[f32], add: &[f32], x: &mut [f32]) {
     let runs = mul.len().max(add.len());
     let at = |constants: &[f32], run: usize| constants[run * constants.len() / runs];
-    let mut out = Vec::with_capacity(x.len());
-    for (run, x) in x.chunks(x.len() / runs).enumerate() {
+    let length = x.len() / runs;
+    for (run, x) in x.chunks_mut(length).enumerate() {
         let (mul, add) = (at(mul, run), at(add, run));
-        out.extend(x.iter().map(|x| x * mul + add));
+        x.iter_mut().for_each(|x| *x = *x * mul + add);
     }
-    out
-}
-
-fn each(x: &[f32], value: impl Fn(f32) -> f32) -> Vec<f32> {
-    x.iter().map(|&x| value(x)).collect()
 }
 
 /// Sums and the bias of their channel.

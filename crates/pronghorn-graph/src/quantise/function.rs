@@ -36,6 +36,10 @@ const SPREAD: f64 = 64.0;
 /// Else a table of the least arguments has steps that are finer by so many bits.
 const FINER: i32 = 4;
 
+/// Bits by which the variance of a LayerNorm of raw features may be above the square of its root's
+/// inverse.
+const MOST_COARSER: i32 = 120;
+
 /// Beyond the samples, an inverse root goes on by this factor.
 const ROOM: f64 = 1.25;
 
@@ -90,8 +94,8 @@ impl Builder<'_> {
     /// The sum of two tables: a fine one of the least arguments, and a coarse one of all others.
     fn two_tables(&mut self, shape: Shape, value: usize) -> Result<usize, QuantiseError> {
         let drop = shape.least_drop();
-        let (mut fine, mut coarse) = (shape.table(0).0, shape.table(drop).0);
-        fine.entries.truncate(MAX_ENTRIES);
+        let end = (MAX_ENTRIES as i64).min(shape.window.1);
+        let (fine, mut coarse) = (shape.table_to(end, 0).0, shape.table(drop).0);
         coarse.entries[..MAX_ENTRIES >> drop].fill(0);
         let [fine, coarse] = [fine, coarse].map(|table| {
             let op = FixedOp::Activation(ActivationOp::Table(table));
@@ -161,9 +165,9 @@ fn is_spread(function: Function, argument: Range) -> bool {
 
 /// The most fraction bits of an argument, up to `finest`, with which every integer has an entry.
 fn fraction_of_entries(shape: impl Fn(i32) -> Shape, finest: i32) -> i32 {
-    let mut all = (finest - 30..=finest).rev();
+    let mut all = (finest - MOST_COARSER..=finest).rev();
     all.find(|&at| shape(at).least_drop() == 0)
-        .unwrap_or(finest - 31)
+        .unwrap_or(finest - MOST_COARSER)
 }
 
 /// Fraction bits of an argument that has a scale of its own: those of the cheapest table that is
@@ -316,6 +320,11 @@ impl Shape {
     /// The table with an entry for each `2^drop` integers of the window, and its mean square error
     /// over the arguments that occur, in units of the value.
     fn table(&self, drop: u32) -> (Table, f64) {
+        self.table_to(self.window.1, drop)
+    }
+
+    /// The same up to an integer of the window.
+    fn table_to(&self, end: i64, drop: u32) -> (Table, f64) {
         let (mut squares, mut count) = (0.0, 0u32);
         let first = self.window.0 >> drop;
         let mut entry = |bucket: i64| {
@@ -335,7 +344,7 @@ impl Shape {
             rectified: self.function.is_rectifier(),
             drop,
             first: first as i32,
-            entries: (first..self.window.1 >> drop).map(&mut entry).collect(),
+            entries: (first..end >> drop).map(&mut entry).collect(),
             fine: 0,
             rises: Vec::new(),
         };

@@ -177,7 +177,7 @@ impl Built {
     }
 
     /// What users are told of the plan before it is used, a text each: an error far above the aim,
-    /// or measured on few samples, and features that keep one value.
+    /// or measured on few samples, or hidden by larger outputs, and features that keep one value.
     pub fn warnings(&self) -> Vec<String> {
         let kept = match &self.plan.steps[0].kind {
             StepKind::Features(scales) => {
@@ -194,7 +194,12 @@ impl Built {
                 kept.join(", ")
             )
         });
-        self.fidelity.warnings().into_iter().chain(kept).collect()
+        let hidden = match self.plan.finish.is_empty() {
+            true => self.fidelity.hidden(),
+            false => None,
+        };
+        let all = self.fidelity.warnings().into_iter();
+        all.chain(hidden).chain(kept).collect()
     }
 
     /// The plan as text with the names of the model's file, and what only the server knows of its

@@ -6,6 +6,7 @@ use pronghorn_graph::{
 };
 use thiserror::Error;
 
+use super::Far;
 use crate::{
     names::Names,
     plan::PlanError,
@@ -111,8 +112,9 @@ pub enum BuildError {
     /// The fixed-point model does not compute what the float model does.
     #[error(
         "the expected error is {at_most}, and {aim} was aimed at: results would be of little use. Give samples that \
-         represent the inputs, and leave --weight-bits and --input-bits to the planner where you chose them{}",
+         represent the inputs, and leave --weight-bits and --input-bits to the planner where you chose them{}{}",
         accept(*error),
+        far.map_or_else(String::new, |far| format!(". {far}")),
         at_most = at_most(*error)
     )]
     Imprecise {
@@ -120,6 +122,8 @@ pub enum BuildError {
         error: f64,
         /// What was aimed at.
         aim: f64,
+        /// A sample that may be why.
+        far: Option<Far>,
     },
     /// Not a polynomial network.
     #[error(transparent)]

@@ -17,12 +17,22 @@ pub const REFUSE: f64 = 5.0;
 /// With more outputs than this the errors of all are summed up in a line.
 const MOST_LINES: usize = 10;
 
+/// An output with an error of more than this part of its own spread tells nothing.
+const USELESS: f64 = 0.5;
+
 /// Noise of so small a part of the results' size is large beside a spread that is less: the mean
 /// hides it, as that of prices does.
 const HIDDEN: f64 = 0.25;
 
+/// Values that lie so many times the median deviation from the median are no spread: of normal
+/// ones, four standard deviations.
+const FAR: f64 = 6.0;
+
 /// With fewer images a mean says nothing.
 const LEAST_IMAGES: usize = 4;
+
+/// A part of the sum of squares that rounding in single precision is below.
+const ROUNDING: f64 = 1e-12;
 
 /// The expected error of a plan: of its network, which runs equal, on samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,7 +47,7 @@ pub struct Fidelity {
     pub about_mean: bool,
     /// The part of the images whose largest output is the float network's.
     pub alike: f64,
-    /// Images that it was measured on.
+    /// Images that it was measured on: other ones, each counted once.
     pub images: usize,
     /// The same for each output alone, in their order.
     pub outputs: Vec<OutputError>,
@@ -61,7 +71,7 @@ impl Fidelity {
             .map(|output| target.squares(found, output))
             .collect();
         let all = each.iter().fold(Squares::default(), Squares::plus);
-        let about_mean = all.spread > 0.0;
+        let about_mean = all.has_spread();
         let output = |squares: &Squares| OutputError {
             error: squares.error(about_mean),
             rmse: (squares.difference / images as f64).sqrt(),
@@ -71,7 +81,7 @@ impl Fidelity {
             error: all.error(about_mean),
             about_mean,
             alike: alike(found, wanted, target.outputs) as f64 / images as f64,
-            images,
+            images: images.min(target.distinct),
             outputs: each.iter().map(output).collect(),
         }
     }
@@ -102,13 +112,38 @@ impl Fidelity {
         missed.into_iter().chain(few).collect()
     }
 
+    /// What users are told of outputs whose errors larger ones hide.
+    pub(super) fn hidden(&self) -> Option<String> {
+        let count = self.outputs.len();
+        if !self.about_mean || count > MOST_LINES {
+            return None;
+        }
+        let useless = |(at, output): (usize, &OutputError)| {
+            (output.error > USELESS)
+                .then(|| format!("the expected error of output {at}, {:.2}, is", output.error))
+        };
+        let all = self.outputs.iter().enumerate().filter_map(useless);
+        let all: Vec<String> = all.collect();
+        (!all.is_empty()).then(|| {
+            format!(
+                "{} too large beside its own spread, which larger outputs hide. Let the model give outputs of \
+                 like sizes, or plan each alone (--output NAME, output=NAME)",
+                all.join(" and ")
+            )
+        })
+    }
+
     /// # Errors
     /// [`BuildError::Imprecise`] where results would be of no use.
     pub(super) fn judge(&self) -> Result<(), BuildError> {
         let Self { aim, error, .. } = *self;
         match error <= REFUSE * aim {
             true => Ok(()),
-            false => Err(BuildError::Imprecise { error, aim }),
+            false => Err(BuildError::Imprecise {
+                error,
+                aim,
+                far: None,
+            }),
         }
     }
 }
@@ -177,8 +212,13 @@ impl Squares {
         }
     }
 
+    /// Whether outputs differ by more than rounding in single precision.
+    fn has_spread(&self) -> bool {
+        self.spread > ROUNDING * self.size
+    }
+
     fn error(&self, about_mean: bool) -> f64 {
-        let of = match about_mean && self.spread > 0.0 {
+        let of = match about_mean && self.has_spread() {
             true => self.spread,
             false => self.size,
         };
@@ -196,6 +236,8 @@ pub(super) struct Target<'a> {
     pub wanted: &'a [f32],
     /// Outputs of an image.
     pub outputs: usize,
+    /// Images that differ.
+    pub distinct: usize,
     /// Whether the inputs are the user's: made-up ones tell little of the outputs' spread.
     pub real: bool,
 }
@@ -208,12 +250,34 @@ impl Target<'_> {
         Fidelity::new(&found, self, aim)
     }
 
+    /// The part of the images whose largest output another one passes, by an error like this that
+    /// all outputs share: as the nearest of them alone would do it.
+    pub fn changed(&self, error: f64) -> f64 {
+        let images = self.wanted.len() / self.outputs;
+        // Two outputs err.
+        let deviation = error * (2.0 * self.size() / self.wanted.len() as f64).sqrt();
+        if deviation <= 0.0 {
+            return 0.0;
+        }
+        let passed = |values: &[f32]| {
+            let [mut first, mut second] = [f32::NEG_INFINITY; 2];
+            for &value in values {
+                second = second.max(value.min(first));
+                first = first.max(value);
+            }
+            // The normal distribution's tail, to a hundredth.
+            1.0 / (1.0 + (1.702 * f64::from(first - second) / deviation).exp())
+        };
+        let changed: f64 = self.wanted.chunks(self.outputs).map(passed).sum();
+        changed / images as f64
+    }
+
     /// Root mean square of the results about their means, over that of the results, where it is
     /// less than [`HIDDEN`]; 1 elsewhere.
     pub fn spread_share(&self) -> f64 {
         let all = self.sums();
         let share = (all.spread / all.size).sqrt();
-        match share > 0.0 && share < HIDDEN {
+        match all.has_spread() && share < HIDDEN {
             true => share,
             false => 1.0,
         }
@@ -222,7 +286,7 @@ impl Target<'_> {
     /// The sum of squares that errors are parts of.
     pub fn size(&self) -> f64 {
         let all = self.sums();
-        match all.spread > 0.0 {
+        match all.has_spread() {
             true => all.spread,
             false => all.size,
         }
@@ -236,20 +300,21 @@ impl Target<'_> {
 
     /// The sums of one output.
     fn squares(&self, found: &[f32], output: usize) -> Squares {
-        let images = self.wanted.len() / self.outputs;
         let of = |values: &[f32]| {
             let values = values[output..].iter().step_by(self.outputs);
             values.map(|&value| f64::from(value)).collect::<Vec<f64>>()
         };
         let (found, wanted) = (of(found), of(self.wanted));
         let pairs = found.iter().zip(&wanted);
+        let difference = pairs.map(|(f, w)| square(f - w)).sum();
+        let near = if self.real { nearer(&wanted) } else { wanted };
         Squares {
-            difference: pairs.map(|(f, w)| square(f - w)).sum(),
-            spread: match self.real && images >= LEAST_IMAGES {
-                true => spread(&wanted),
+            difference,
+            spread: match self.real && self.distinct >= LEAST_IMAGES {
+                true => spread(&near),
                 false => 0.0,
             },
-            size: wanted.iter().map(|&w| square(w)).sum(),
+            size: near.iter().map(|&w| square(w)).sum(),
         }
     }
 }
@@ -261,6 +326,28 @@ fn spread(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / count;
     let sum: f64 = values.iter().map(|value| square(value - mean)).sum();
     sum * count / (count - 1.0)
+}
+
+/// The values, clamped to [`FAR`] times the median deviation from the median, if it is not 0: one
+/// wrong sample would hide the errors of all others.
+fn nearer(values: &[f64]) -> Vec<f64> {
+    let middle = median(values);
+    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let far = match FAR * median(&deviations) {
+        0.0 => f64::INFINITY,
+        far => far,
+    };
+    let clamped = values
+        .iter()
+        .map(|value| value.clamp(middle - far, middle + far));
+    clamped.collect()
+}
+
+/// The upper one of two.
+fn median(values: &[f64]) -> f64 {
+    let mut ordered = values.to_vec();
+    ordered.sort_by(f64::total_cmp);
+    ordered[ordered.len() / 2]
 }
 
 /// Images with the same largest output.
@@ -285,6 +372,7 @@ mod tests {
         Target {
             wanted,
             outputs: 2,
+            distinct: wanted.len() / 2,
             real,
         }
     }
@@ -315,6 +403,14 @@ mod tests {
         let [score, frame] = [0, 1].map(|output| fidelity.outputs[output]);
         assert!((score.rmse - 0.1).abs() < 1e-4 && (frame.rmse - 0.1).abs() < 1e-4);
         assert!((score.error - 0.0913).abs() < 1e-3 && (frame.error - 0.000913).abs() < 1e-5);
+        assert_eq!(fidelity.hidden(), None);
+        let far: Vec<f32> = wanted.iter().map(|w| w + 2.0).collect();
+        let far = Fidelity::new(&far, &target(&wanted, true), 0.05);
+        let hidden = far.hidden().expect("the score is off");
+        assert!(
+            far.is_reached() && hidden.contains("of output 0, 1.83, is"),
+            "{hidden}"
+        );
         let text = fidelity.outputs_text().expect("two outputs");
         assert!(text.contains("output 0: expected error 0.091"), "{text}");
         assert_eq!(text.lines().count(), 2);
@@ -333,6 +429,42 @@ mod tests {
             ..fidelity
         };
         assert_eq!(one.outputs_text(), None);
+    }
+
+    #[test]
+    fn near_labels_change() {
+        // Spreads of 1 and 2: an error of a tenth moves the difference by 0.24.
+        let wanted = [1.0, -3.0, -1.0, 1.0].repeat(8);
+        let target = target(&wanted, true);
+        assert!(target.changed(0.1) < 1e-3);
+        assert!((target.changed(100.0) - 0.5).abs() < 0.01);
+        let ties = [1.0, 1.0, 2.0, 2.0].repeat(8);
+        let ties = Target {
+            wanted: &ties,
+            ..target
+        };
+        assert_eq!(ties.changed(0.1), 0.5);
+    }
+
+    #[test]
+    fn a_wrong_sample_does_not_hide_the_others() {
+        let mut wanted: Vec<f32> = (0..40).map(|at| [1.0, -1.0, 2.0, 0.5][at % 4]).collect();
+        let found: Vec<f32> = wanted.iter().map(|w| w + 1.0).collect();
+        let error =
+            |found: &[f32], wanted: &[f32]| Fidelity::new(found, &target(wanted, true), 0.05).error;
+        let clean = error(&found, &wanted);
+        wanted[4] = 1e9;
+        let mut off = found.clone();
+        off[4] = 1e9;
+        let ratio = error(&off, &wanted) / clean;
+        assert!((0.4..1.0).contains(&ratio), "{ratio}");
+        // Of equal samples nothing is known.
+        let alike = Target {
+            distinct: 1,
+            ..target(&wanted, true)
+        };
+        let alike = Fidelity::new(&found, &alike, 0.05);
+        assert!(!alike.about_mean && alike.images == 1);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pronghorn_graph::{
     fixed::FixedGraph,
+    graph::Op,
     oracle,
     quantise::{self, QuantiseOptions},
 };
@@ -57,6 +58,16 @@ const MOST_BITS: [u32; 4] = [28, 26, 23, 20];
 /// Bits of other values, where nothing bounds them but their words.
 const WORD_BITS: u32 = 32;
 
+/// Labels that may change, as a part of all, and the least part of the aim that this may ask for.
+const MOST_CHANGED: f64 = 0.01;
+const LEAST_AIM: f64 = 0.5;
+
+/// So many images tell how many would change.
+const LEAST_LABELLED: usize = 16;
+
+/// Outputs that are one for each class, where no operator behind them says so.
+const MANY_OUTPUTS: usize = 10;
+
 /// A fixed-point network and its expected error.
 type Network = (FixedGraph, Fidelity);
 
@@ -86,7 +97,10 @@ pub(super) fn build(
         options,
         tolerances: &tolerances,
         most_bits,
-        aim: options.error.unwrap_or(method.aim),
+        stated: options.error.unwrap_or(method.aim),
+        aim: options
+            .error
+            .unwrap_or_else(|| keeping_labels(source, method.aim)),
     };
     let caps = match method.narrow {
         true => MOST_BITS.as_slice(),
@@ -103,6 +117,21 @@ pub(super) fn build(
         }
     }
     Err(refused.expect("there is a cap"))
+}
+
+/// The aim, or down to half of it where more labels would change.
+fn keeping_labels(source: &Source<'_>, aim: f64) -> f64 {
+    let tail = source.graph.nodes.iter();
+    let gives_label = tail
+        .rev()
+        .any(|node| matches!(node.op, Op::Softmax | Op::ArgMax));
+    let target = &source.target;
+    let images = target.wanted.len() / target.outputs;
+    let tells = target.real && images >= LEAST_LABELLED;
+    match tells && (gives_label || target.outputs >= MANY_OUTPUTS) {
+        true => aim * (MOST_CHANGED / target.changed(aim)).clamp(LEAST_AIM, 1.0),
+        false => aim,
+    }
 }
 
 /// Whether shares do not fit, for which another network may have room.
@@ -134,6 +163,9 @@ struct Search<'a> {
     options: &'a BuildOptions,
     tolerances: &'a Tolerances,
     most_bits: u32,
+    /// The aim that users are told.
+    stated: f64,
+    /// What is aimed at: no more.
     aim: f64,
 }
 
@@ -207,7 +239,7 @@ impl Search<'_> {
             let Ok((fixed, fidelity)) = self.attempt(tolerance) else {
                 break;
             };
-            if !fidelity.is_reached() {
+            if fidelity.error > self.aim {
                 break;
             }
             let Ok(planned) = (self.method.lower)(&fixed, self.options) else {
@@ -255,7 +287,7 @@ impl Search<'_> {
             source.corrected,
         )?;
         // The error is that of the values, also where these are not opened.
-        let fidelity = fidelity(&fixed, source, self.aim)?;
+        let fidelity = fidelity(&fixed, source, self.stated)?;
         let opens_class = method.class && self.options.opening != Some(Opening::Values);
         let fixed = match opens_class && fixed.ends_in_argmax() {
             true => fixed.with_class(),

@@ -42,7 +42,7 @@ pub use multikey::polynomial;
 pub use options::{
     BuildOptions, Engine, KEY_CHECKS, Opening, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR,
 };
-pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
+pub use samples::{Far, SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
     features::{HEADROOM, Scaled},
@@ -88,7 +88,14 @@ fn bytes_alone(built: &Built) -> u64 {
 /// The trust level is not in this version, the model leaves its ranges, or it does not fit in
 /// memory.
 pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
-    let built = chosen(graph, options)?;
+    let built = chosen(graph, options).map_err(|error| match (error, &options.samples) {
+        (BuildError::Imprecise { error, aim, .. }, Some(samples)) => BuildError::Imprecise {
+            error,
+            aim,
+            far: samples::farthest(samples, graph.input_len()),
+        },
+        (error, _) => error,
+    })?;
     let plan = built.plan.with_key_checks(options.key_checks);
     let plan = plan.map_err(|source| BuildError::refused(source, &built.names))?;
     Ok(Built { plan, ..built })
@@ -226,6 +233,7 @@ fn planned(
         target: Target {
             wanted,
             outputs: wanted.len() / tested.len(),
+            distinct: samples::distinct(&gathered(&tested), elements),
             real: options.samples.is_some(),
         },
         gains: &survey.gains,

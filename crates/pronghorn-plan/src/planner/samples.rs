@@ -96,6 +96,85 @@ pub(super) fn split(images: usize, tests: usize) -> [Vec<usize>; 2] {
     }
 }
 
+/// How many of the images differ.
+pub(super) fn distinct(images: &[f32], elements: usize) -> usize {
+    let mut found: Vec<&[f32]> = Vec::new();
+    for image in images.chunks(elements) {
+        if !found.contains(&image) {
+            found.push(image);
+        }
+    }
+    found.len()
+}
+
+/// The value of a sample that lies farthest from those of all others in its place: the sample, the
+/// place and the value, and the range of the others. `None` where none lies [`FAR`] from it, and
+/// with few samples.
+pub(super) fn farthest(samples: &[f32], elements: usize) -> Option<Far> {
+    let images = samples.len() / elements;
+    if images < LEAST_BESIDE {
+        return None;
+    }
+    let of_place = |place: usize| {
+        let values = || samples[place..].iter().step_by(elements).copied();
+        let largest = values()
+            .enumerate()
+            .max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
+        let (sample, value) = largest?;
+        let others = values().enumerate().filter(|&(at, _)| at != sample);
+        let [low, high] = others.fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], (_, x)| {
+            [low.min(x), high.max(x)]
+        });
+        let beyond = f64::from(value.abs()) / f64::from(low.abs().max(high.abs()));
+        (beyond > FAR).then_some((
+            beyond,
+            Far {
+                sample,
+                place,
+                value,
+                others: [low, high],
+            },
+        ))
+    };
+    let all = (0..elements).filter_map(of_place);
+    all.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, far)| far)
+}
+
+/// A value that is so many times the others is likely wrong.
+const FAR: f64 = 100.0;
+
+/// So many samples tell what others are like.
+const LEAST_BESIDE: usize = 8;
+
+/// A value far from those of other samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Far {
+    /// Its sample.
+    pub sample: usize,
+    /// Its place in the sample.
+    pub place: usize,
+    /// The value.
+    pub value: f32,
+    /// The least and the largest of the others there.
+    pub others: [f32; 2],
+}
+
+impl std::fmt::Display for Far {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            sample,
+            place,
+            value,
+            others: [low, high],
+        } = self;
+        write!(
+            f,
+            "Value {place} of sample {sample} is {value}, and all others there are from {low} to {high}: leave it out, \
+             if it is wrong"
+        )
+    }
+}
+
 /// Made-up images: a third noise, a third ramps, a third noise around a constant.
 fn synthetic(elements: usize, (low, high): (f32, f32)) -> Vec<f32> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
