@@ -8,6 +8,7 @@ mod identity;
 mod moves;
 mod pad;
 mod parallel;
+mod selections;
 
 use crate::graph::{Graph, Node, Op};
 
@@ -17,13 +18,14 @@ use crate::graph::{Graph, Node, Op};
 pub fn run(graph: &Graph) -> Graph {
     let mut graph = graph.clone();
     dead::remove(&mut graph);
-    let passes: [fn(&mut Graph) -> bool; 6] = [
+    let passes: [fn(&mut Graph) -> bool; 7] = [
         identity::drop,
         moves::cancel,
         moves::sink,
         pad::fuse,
         affine::fold,
         parallel::add,
+        selections::pass,
     ];
     while let Some(()) = passes
         .iter()

@@ -167,6 +167,34 @@ fn normalisation_passes_a_flattening() {
     assert_eq!(left(&net), ["Input", "Relu", "Reshape", "Dense"]);
 }
 
+/// As scikit-learn exports a scaler of some columns, behind the inverse of features' scales.
+#[test]
+fn scales_of_columns_go_into_the_layers_behind() {
+    let mut net = Net::new(&[6], 1);
+    let raw = net.affine(0, 6);
+    let some = net.take(raw, 0, &[4, 0, 1]);
+    let scaled = net.affine(some, 3);
+    let other = net.take(raw, 0, &[5, 5]);
+    let joined = net.concat(&[scaled, other], 0);
+    let relu = net.dense(joined, 4);
+    net.same(Op::Relu, relu);
+    assert_eq!(
+        left(&net),
+        ["Input", "Take", "Take", "Concat", "Dense", "Relu"]
+    );
+}
+
+/// What a layer does not read behind them stays one map before them.
+#[test]
+fn scales_of_columns_that_nothing_takes_up_stay() {
+    let mut net = Net::new(&[4], 1);
+    let scaled = net.affine(0, 4);
+    let relu = net.same(Op::Relu, 0);
+    let joined = net.concat(&[scaled, relu], 0);
+    net.same(Op::Square, joined);
+    assert_eq!(left(&net), ["Input", "Affine", "Relu", "Concat", "Square"]);
+}
+
 #[test]
 fn zeros_go_into_windows_where_they_may() {
     let mut net = Net::new(&[2, 4, 4], 1);

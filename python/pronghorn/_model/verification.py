@@ -132,8 +132,6 @@ class Verification:
         return tuple(StepSeconds(*step) for step in zip(names, predicted, seconds, strict=True))
 
 
-FAR = 6
-"""Outputs that are so many times the median deviation from the median are no spread."""
 ROUNDING = 1e-6
 """A spread of less than this part of the values is that of single precision."""
 
@@ -145,15 +143,9 @@ def disagreements(found: Integers, oracle: Integers, tolerance: int) -> int:
 
 def relative_error(found: Floats, wanted: Floats) -> float:
     """Root mean square of the differences, over that of `wanted` about the mean of each output; of
-    one image, or where they are the same but for rounding, over that of `wanted`. Outputs that are far from most
-    count as if they were near them: they would hide the errors of all others."""
-    rows = wanted.reshape(len(wanted), -1).astype(np.float64)
-    middle = np.median(rows, axis=0)
-    far = FAR * np.median(np.abs(rows - middle), axis=0)
-    far = np.where(far > 0, far, np.inf)
-    near = np.clip(rows, middle - far, middle + far)
-    spread = _rms(near - near.mean(axis=0)) * np.sqrt(len(wanted) / max(1, len(wanted) - 1))
-    difference, size = _rms(found - wanted), _rms(near)
+    one image, or where they are the same but for rounding, over that of `wanted`."""
+    spread = _rms(wanted - wanted.mean(axis=0)) * np.sqrt(len(wanted) / max(1, len(wanted) - 1))
+    difference, size = _rms(found - wanted), _rms(wanted)
     return difference / ((spread if spread > ROUNDING * size else size) or 1.0)
 
 

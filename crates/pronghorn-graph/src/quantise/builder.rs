@@ -382,7 +382,11 @@ impl<'a> Builder<'a> {
         let moves = |op: &Op| {
             matches!(
                 op,
-                Op::Reshape | Op::Pad { .. } | Op::Transpose { .. } | Op::Take { .. }
+                Op::Reshape
+                    | Op::Pad { .. }
+                    | Op::Transpose { .. }
+                    | Op::Take { .. }
+                    | Op::Concat { .. }
             )
         };
         let readers = self.readers(0, moves).into_iter();

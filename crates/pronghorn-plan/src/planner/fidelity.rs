@@ -119,16 +119,15 @@ impl Fidelity {
             return None;
         }
         let useless = |(at, output): (usize, &OutputError)| {
-            (output.error > USELESS)
-                .then(|| format!("the expected error of output {at}, {:.2}, is", output.error))
+            (output.error > USELESS).then(|| format!("{at} ({:.2})", output.error))
         };
         let all = self.outputs.iter().enumerate().filter_map(useless);
         let all: Vec<String> = all.collect();
         (!all.is_empty()).then(|| {
             format!(
-                "{} too large beside its own spread, which larger outputs hide. Let the model give outputs of \
-                 like sizes, or plan each alone (--output NAME, output=NAME)",
-                all.join(" and ")
+                "larger outputs hide the expected error of output {}, as a part of its own spread. Let the \
+                 model give outputs of like sizes, or plan each alone (--output NAME, output=NAME)",
+                all.join(" and of output ")
             )
         })
     }
@@ -408,7 +407,7 @@ mod tests {
         let far = Fidelity::new(&far, &target(&wanted, true), 0.05);
         let hidden = far.hidden().expect("the score is off");
         assert!(
-            far.is_reached() && hidden.contains("of output 0, 1.83, is"),
+            far.is_reached() && hidden.contains("of output 0 (1.83)"),
             "{hidden}"
         );
         let text = fidelity.outputs_text().expect("two outputs");

@@ -1,0 +1,108 @@
+//! Affine maps of rows go behind selections and concatenations, next to the layers that read them.
+//!
+//! Tables are cut into columns that are scaled each, and put together again. So are the inverses of
+//! [feature scales](crate::features), which come before all of that.
+
+use super::{
+    affine::{constants, insert, tensor},
+    only_reader, readers,
+};
+use crate::graph::{Graph, Node, Op};
+
+/// Brings one affine map behind a selection that reads it, or those before a concatenation behind
+/// it. Says whether there were any.
+pub(super) fn pass(graph: &mut Graph) -> bool {
+    (1..graph.nodes.len())
+        .any(|index| pass_take(graph, index).is_some() || pass_concat(graph, index).is_some())
+}
+
+/// `take(x * m + a) = take(x) * take(m) + take(a)`.
+fn pass_take(graph: &mut Graph, take: usize) -> Option<()> {
+    let affine = *graph.nodes[take].inputs.first()?;
+    let Op::Take { axis: 0, indices } = graph.nodes[take].op.clone() else {
+        return None;
+    };
+    let (mul, add) = row_constants(graph, affine)?;
+    let taken = |all: &[f64]| indices.iter().map(|&index| all[index]).collect::<Vec<_>>();
+    let behind = affine_of(graph, take, &taken(&mul), &taken(&add))?;
+    graph.nodes[take].inputs = graph.nodes[affine].inputs.clone();
+    insert_behind(graph, take, behind);
+    Some(())
+}
+
+/// Where an affine map or layers read the concatenation: they take the map up.
+fn pass_concat(graph: &mut Graph, concat: usize) -> Option<()> {
+    let Op::Concat { axis: 0 } = graph.nodes[concat].op else {
+        return None;
+    };
+    let is_taken_up = |&reader: &usize| {
+        let op = &graph.nodes[reader].op;
+        let moves = matches!(op, Op::Concat { axis: 0 } | Op::Take { axis: 0, .. });
+        moves || matches!(op, Op::Dense { .. } | Op::Affine { .. })
+    };
+    if !readers(graph, concat)?.iter().all(is_taken_up) {
+        return None;
+    }
+    let inputs = graph.nodes[concat].inputs.clone();
+    let is_alone = |&input: &usize| only_reader(graph, input) == Some(concat);
+    let each: Vec<Option<(Vec<f64>, Vec<f64>)>> = inputs
+        .iter()
+        .map(|input| row_constants(graph, *input).filter(|_| is_alone(input)))
+        .collect();
+    if each.iter().all(Option::is_none) {
+        return None;
+    }
+    let (mut mul, mut add) = (Vec::new(), Vec::new());
+    for (at, (input, constants)) in inputs.iter().zip(each).enumerate() {
+        let &[length] = graph.nodes[*input].shape.as_slice() else {
+            return None;
+        };
+        if constants.is_some() {
+            graph.nodes[concat].inputs[at] = graph.nodes[*input].inputs[0];
+        }
+        let (m, a) = constants.unwrap_or_else(|| (vec![1.0; length], vec![0.0; length]));
+        mul.extend(m);
+        add.extend(a);
+    }
+    let behind = affine_of(graph, concat, &mul, &add)?;
+    insert_behind(graph, concat, behind);
+    Some(())
+}
+
+/// The constants of an affine map of a row, one each.
+fn row_constants(graph: &Graph, affine: usize) -> Option<(Vec<f64>, Vec<f64>)> {
+    match (
+        &graph.nodes[affine].op,
+        graph.nodes[affine].shape.as_slice(),
+    ) {
+        (Op::Affine { .. }, &[length]) => constants(graph, affine, length),
+        _ => None,
+    }
+}
+
+/// An affine map of the value `index`.
+fn affine_of(graph: &mut Graph, index: usize, mul: &[f64], add: &[f64]) -> Option<Node> {
+    let [mul, add] = [mul, add].map(|all| tensor(&[all.len()], all.iter().copied()));
+    let (mul, add) = (mul?, add?);
+    let name = format!("{}/scaled", graph.nodes[index].name);
+    let op = Op::Affine {
+        mul: Some(insert(graph, &name, "mul", mul)),
+        add: Some(insert(graph, &name, "add", add)),
+    };
+    Some(Node {
+        name,
+        op,
+        inputs: vec![index],
+        shape: graph.nodes[index].shape.clone(),
+    })
+}
+
+/// Puts a node that reads value `index` behind it: all others read that node in its place.
+fn insert_behind(graph: &mut Graph, index: usize, node: Node) {
+    let inputs = graph.nodes.iter_mut().flat_map(|node| &mut node.inputs);
+    let later = inputs.chain([&mut graph.output]);
+    later
+        .filter(|input| **input >= index)
+        .for_each(|input| *input += 1);
+    graph.nodes.insert(index + 1, node);
+}
