@@ -423,7 +423,7 @@ class Model(Shaped):
         enter("planning")
         compiled = model._compile(options, stacklevel=3)
         warn_of_scale(inputs, planned_bounds(compiled.plan_json()), stacklevel=2)
-        case = Verification(compiled, inputs, options.samples, truth, self.finish, kind)
+        case = Verification(compiled, inputs, options.samples, truth, self.finish, kind, self._imported.is_quantised)
         return case.report(case.run(self._imported, self._native, cores, progress, enter, secure))
 
     def kind(self, asked: str | None = None, truth: npt.NDArray[Any] | None = None) -> str:

@@ -41,6 +41,8 @@ class Report:
     before a Softmax or the like."""
     outputs: str
     """The kind of the outputs: `classes`, `labels` or `values`."""
+    is_quantised: bool
+    """Whether the file rounds values: the expected error is that of the plan's own rounding."""
     is_finished: bool
     """Whether a Softmax or the like ends the model: the expected error is that before it."""
     are_indices: bool
@@ -134,6 +136,8 @@ class Report:
 
     def _differences(self) -> str:
         before = ", before the last operator" if self.is_finished else ""
+        if self.is_quantised:
+            before += ", without the rounding in the file"
         return (
             f"differences to the float model: {self.relative_error:.2g} of its outputs' spread "
             f"({self.expected_error:.2g} expected{before}), RMSE {self.rmse:.4g}, largest {self.max_abs_difference:.4g}"

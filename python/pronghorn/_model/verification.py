@@ -59,6 +59,8 @@ class Verification:
     """The operators that the client computes last."""
     kind: str
     """The kind of the outputs: `classes`, `labels` or `values`."""
+    is_quantised: bool
+    """Whether the model's file rounds values."""
 
     def run(
         self,
@@ -103,6 +105,7 @@ class Verification:
             disagreements=None if runs.costs is None else disagreements(runs.integers, runs.oracle, tolerance),
             tolerance=tolerance * _result_unit(self.compiled.plan_json()),
             outputs=self.kind,
+            is_quantised=self.is_quantised,
             is_finished=bool(self.finish),
             are_indices=bool(INDICES & set(self.finish)),
             argmax_agreement=_agreement(secure, floating),

@@ -24,10 +24,10 @@ from pronghorn.onnx.joining import join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
 from pronghorn.onnx.operators import OF_SHAPES, lower, unsupported
 from pronghorn.onnx.operators.finish import check_log_softmax
-from pronghorn.onnx.reading import Source, initializers, read
+from pronghorn.onnx.reading import Source, initializers, names_read, read
 from pronghorn.onnx.registry import RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
-from pronghorn.onnx.unrolling import has_loops, names_read, unroll
+from pronghorn.onnx.unrolling import has_loops, unroll
 
 Output = str | Sequence[str] | None
 """The value to compute, or several."""
@@ -61,6 +61,8 @@ class ImportedModel:
     """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime."""
     free_batch: bool
     """Whether the model left the size of a batch open."""
+    is_quantised: bool
+    """Whether it rounds values by QuantizeLinear, in whose place fixed point rounds."""
     takes_class: bool = False
     """Whether the result is the class that the output tells, and not the output itself."""
 
@@ -146,6 +148,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         takes_integers=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind in "iu",
         reference=reference,
         free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1,
+        is_quantised=any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
     )
 
 

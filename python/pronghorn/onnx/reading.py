@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import onnx
 import onnx.external_data_helper
 import onnx.inliner
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from pronghorn.errors import InputError, ModelFileError, UnsupportedModelError
 
@@ -66,6 +67,15 @@ def initializers(tensors: Iterable[TensorProto]) -> dict[str, npt.NDArray[Any]]:
             problem = f"tensor {tensor.name!r} has {arrays[tensor.name].ndim} dimensions, of at most {MOST_DIMENSIONS}"
             raise ModelFileError(f"the model is damaged: {problem}")
     return arrays
+
+
+def names_read(node: NodeProto) -> set[str]:
+    """The names of a node's inputs, and of all that the graphs within it read."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+            names.update((entry.name for entry in graph.output), *map(names_read, graph.node))
+    return names
 
 
 def first_line(error: Exception) -> str:
@@ -201,10 +211,42 @@ def _check(proto: ModelProto, model: Source) -> int:
     is_file = not isinstance(model, bytes | ModelProto) and os.fspath(model).endswith(".onnx")
     unchanged = is_file and not open_ended and not _external(proto)
     checked = os.fspath(model) if unchanged else proto
-    _guarded("the model is damaged", lambda: onnx.checker.check_model(checked))
+    try:
+        _guarded("the model is damaged", lambda: onnx.checker.check_model(checked))
+    except ModelFileError:
+        # Runtimes take nodes in any order, and some tools write them so.
+        if not _sort(proto.graph):
+            raise
+        _guarded("the model is damaged", lambda: onnx.checker.check_model(proto))
     for tensor in open_ended:
         tensor.ClearField("shape")
     return int(versions[0])
+
+
+def _sort(graph: GraphProto) -> bool:
+    """Puts nodes behind those whose values they read, else in their order. Says whether that changes anything."""
+    makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    waits = [{makers[name] for name in names_read(node) if name in makers} for node in graph.node]
+    readers: list[list[int]] = [[] for _ in waits]
+    for place, before in enumerate(waits):
+        for maker in before:
+            readers[maker].append(place)
+    ready = [place for place, before in enumerate(waits) if not before]
+    heapify(ready)
+    order = []
+    while ready:
+        place = heappop(ready)
+        order.append(place)
+        for reader in readers[place]:
+            waits[reader].discard(place)
+            if not waits[reader]:
+                heappush(ready, reader)
+    if len(order) < len(waits) or order == sorted(order):
+        return False
+    nodes = [copy.deepcopy(graph.node[place]) for place in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return True
 
 
 def _refuse_unknown(proto: ModelProto, opset: int) -> None:

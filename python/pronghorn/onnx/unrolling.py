@@ -49,15 +49,6 @@ def has_loops(proto: ModelProto) -> bool:
     return any(name_of(node) == "Loop" for node in proto.graph.node)
 
 
-def names_read(node: NodeProto) -> set[str]:
-    """The names of a node's inputs, and of all that the graphs within it read."""
-    names = set(node.input)
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-            names.update((entry.name for entry in graph.output), *map(names_read, graph.node))
-    return names
-
-
 @dataclass
 class _State:
     """The names and small constants of a graph while its loops are replaced."""

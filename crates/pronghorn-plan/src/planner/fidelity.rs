@@ -200,6 +200,8 @@ struct Squares {
     /// 0 where too little is known of the mean.
     spread: f64,
     size: f64,
+    /// The same without what is far from most.
+    near: f64,
 }
 
 impl Squares {
@@ -208,12 +210,13 @@ impl Squares {
             difference: self.difference + other.difference,
             spread: self.spread + other.spread,
             size: self.size + other.size,
+            near: self.near + other.near,
         }
     }
 
     /// Whether outputs differ by more than rounding in single precision.
     fn has_spread(&self) -> bool {
-        self.spread > ROUNDING * self.size
+        self.spread > ROUNDING * self.near
     }
 
     fn error(&self, about_mean: bool) -> f64 {
@@ -303,17 +306,21 @@ impl Target<'_> {
             let values = values[output..].iter().step_by(self.outputs);
             values.map(|&value| f64::from(value)).collect::<Vec<f64>>()
         };
+        let sum = |values: &[f64]| values.iter().map(|&value| square(value)).sum::<f64>();
         let (found, wanted) = (of(found), of(self.wanted));
-        let pairs = found.iter().zip(&wanted);
-        let difference = pairs.map(|(f, w)| square(f - w)).sum();
-        let near = if self.real { nearer(&wanted) } else { wanted };
+        let differences: Vec<f64> = found.iter().zip(&wanted).map(|(f, w)| f - w).collect();
+        let near = match self.real {
+            true => nearer(&wanted),
+            false => wanted.clone(),
+        };
         Squares {
-            difference,
+            difference: sum(&differences),
             spread: match self.real && self.distinct >= LEAST_IMAGES {
                 true => spread(&near),
                 false => 0.0,
             },
-            size: near.iter().map(|&w| square(w)).sum(),
+            size: sum(&wanted),
+            near: sum(&near),
         }
     }
 }
