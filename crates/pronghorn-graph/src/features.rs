@@ -70,11 +70,13 @@ impl FeatureScales {
         (!Reach::are_alike(&reaches)).then(|| Self::of_reaches(&reaches, &[]))
     }
 
-    /// The scales for samples of which the features `kept` have one value alone, which they keep:
-    /// what is left of another value is nothing beside those of others. `None` with too few rows.
+    /// The scales for samples of which the features `kept` have one value alone, which they keep.
+    /// What is left of another value is nothing beside those of others. `None` with too few rows,
+    /// or where no feature varies.
     pub fn with_kept(samples: &[f32], features: usize, kept: &[usize]) -> Option<Self> {
         let reaches = Reach::of_all(samples, features)?;
-        Some(Self::of_reaches(&reaches, kept))
+        let varies = reaches.iter().any(|reach| !reach.is_constant);
+        varies.then(|| Self::of_reaches(&reaches, kept))
     }
 
     /// Whether a feature keeps its one value.
@@ -321,6 +323,7 @@ mod tests {
         assert_eq!(scales.0[..3], plain.0[..3]);
         assert_eq!(constants(&rows()[..60], 4), [] as [usize; 0]);
         assert_eq!(FeatureScales::with_kept(&rows()[..60], 4, &[3]), None);
+        assert_eq!(FeatureScales::with_kept(&[3.0; 40], 2, &[]), None);
     }
 
     /// Scales tell nothing of features that need none.

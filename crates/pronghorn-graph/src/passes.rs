@@ -16,24 +16,41 @@ use crate::graph::{Graph, Node, Op};
 ///
 /// Nodes that are left `Affine` become layers of one factor a channel in fixed point.
 pub fn run(graph: &Graph) -> Graph {
+    let graph = until_done(graph, &PASSES);
+    let moved = until_done(&graph, &[&PASSES[..], &[selections::pass]].concat());
+    // A map that nothing takes up behind a selection is better before it.
+    match layers(&moved) < layers(&graph) {
+        true => moved,
+        false => graph,
+    }
+}
+
+const PASSES: [fn(&mut Graph) -> bool; 6] = [
+    identity::drop,
+    moves::cancel,
+    moves::sink,
+    pad::fuse,
+    affine::fold,
+    parallel::add,
+];
+
+/// The graph after passes, each as often as it finds anything to do.
+fn until_done(graph: &Graph, passes: &[fn(&mut Graph) -> bool]) -> Graph {
     let mut graph = graph.clone();
     dead::remove(&mut graph);
-    let passes: [fn(&mut Graph) -> bool; 7] = [
-        identity::drop,
-        moves::cancel,
-        moves::sink,
-        pad::fuse,
-        affine::fold,
-        parallel::add,
-        selections::pass,
-    ];
-    while let Some(()) = passes
-        .iter()
-        .find_map(|pass| pass(&mut graph).then_some(()))
-    {
+    while passes.iter().any(|pass| pass(&mut graph)) {
         dead::remove(&mut graph);
     }
     graph
+}
+
+/// Layers of weights.
+pub fn layers(graph: &Graph) -> usize {
+    graph
+        .nodes
+        .iter()
+        .filter(|node| node.op.is_linear())
+        .count()
 }
 
 /// Makes everyone who reads value `from` read value `to`, which is made before it.

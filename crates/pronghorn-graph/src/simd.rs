@@ -169,15 +169,15 @@ impl Cut {
         let from = Above::new(place, self.bits);
         let unit = (self.bits as f32).exp2();
         match place {
-            0 => digit(integers, above, unit, |integer| integer, sums),
-            _ => digit(integers, above, unit, |integer| from.of(integer), sums),
+            0 => add_sums(integers, above, unit, |integer| integer, sums),
+            _ => add_sums(integers, above, unit, |integer| from.of(integer), sums),
         }
     }
 }
 
 /// Adds the sums of `from - unit * above`, and keeps `from`.
 #[inline(always)]
-fn digit(
+fn add_sums(
     integers: &[f32],
     above: &mut [f32],
     unit: f32,

@@ -99,8 +99,8 @@ impl Linear {
             .par_chunks_exact(self.geometry.row_len())
             .zip(&self.bias);
         let ranges = rows.map(|(row, &bias)| {
-            // At most 2^28 products below 2^46: no overflow.
             let [up, down] = sums(row);
+            // At most 2^28 products below 2^46: no overflow.
             let low = up
                 .saturating_mul(x.low)
                 .saturating_sub(down.saturating_mul(x.high));

@@ -52,19 +52,21 @@ fn pass_concat(graph: &mut Graph, concat: usize) -> Option<()> {
     if each.iter().all(Option::is_none) {
         return None;
     }
-    let (mut mul, mut add) = (Vec::new(), Vec::new());
-    for (at, (input, constants)) in inputs.iter().zip(each).enumerate() {
-        let &[length] = graph.nodes[*input].shape.as_slice() else {
+    let (mut mul, mut add, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+    for (&input, constants) in inputs.iter().zip(each) {
+        let &[length] = graph.nodes[input].shape.as_slice() else {
             return None;
         };
-        if constants.is_some() {
-            graph.nodes[concat].inputs[at] = graph.nodes[*input].inputs[0];
-        }
+        sources.push(match constants {
+            Some(_) => graph.nodes[input].inputs[0],
+            None => input,
+        });
         let (m, a) = constants.unwrap_or_else(|| (vec![1.0; length], vec![0.0; length]));
         mul.extend(m);
         add.extend(a);
     }
     let behind = affine_of(graph, concat, &mul, &add)?;
+    graph.nodes[concat].inputs = sources;
     insert_behind(graph, concat, behind);
     Some(())
 }

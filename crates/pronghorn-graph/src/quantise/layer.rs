@@ -222,7 +222,10 @@ impl<'a> LayerProfile<'a> {
         let rows = weights.chunks(geometry.row_len());
         let is_zero = weights.iter().all(|&weight| weight == 0.0);
         let max_bias = if is_zero { MAX_BIAS_ALONE } else { MAX_BIAS };
-        let most = |bias: &f32| scale::fraction(largest(&[*bias]), max_bias);
+        let most = |bias: &f32| match *bias == 0.0 && !is_zero {
+            true => scale::MAX_FRACTION,
+            false => scale::fraction(largest(&[*bias]), max_bias),
+        };
         Some(Self {
             name: &node.name,
             node: index,

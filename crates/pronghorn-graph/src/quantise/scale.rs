@@ -2,11 +2,11 @@
 
 use crate::float::ValueProfile;
 
-/// Most fraction bits of values, for ranges that are next to zero.
-const MAX_FRACTION: i32 = 30;
+/// Most fraction bits of values and weights, for ranges that are next to zero.
+pub(super) const MAX_FRACTION: i32 = 60;
 
-/// Most fraction bits of weights.
-const MAX_WEIGHT_FRACTION: i32 = 60;
+/// Fraction bits of values that are always zero, which others are added to.
+const ZERO_FRACTION: i32 = 30;
 
 /// Words of at least so many bits saturate: a unit is a small part of their largest integer.
 pub(super) const SATURATED_BITS: u32 = 8;
@@ -180,22 +180,19 @@ pub(crate) fn nearly_power(number: f64) -> Option<f64> {
     ((number / nearest - 1.0).abs() < NEARLY).then_some(nearest)
 }
 
-/// The largest `f` with `reach * 2^f <= most`, up to [`MAX_FRACTION`].
+/// The largest `f` with `reach * 2^f <= most`, up to [`MAX_FRACTION`]; 30 where all is zero.
 pub(super) fn fraction(reach: f64, most: f64) -> i32 {
-    fraction_up_to(MAX_FRACTION, reach, most)
+    match reach == 0.0 {
+        true => ZERO_FRACTION,
+        false => weight_fraction(reach, most),
+    }
 }
 
-/// Fraction bits of weights that are at most `reach` and become at most `most`: those of large
-/// inputs are small, and have more bits than values.
+/// The same of weights, of which a row of zeros binds nothing.
 pub(super) fn weight_fraction(reach: f64, most: f64) -> i32 {
-    fraction_up_to(MAX_WEIGHT_FRACTION, reach, most)
-}
-
-/// The largest `f` up to a limit with `reach * 2^f <= most`.
-fn fraction_up_to(limit: i32, reach: f64, most: f64) -> i32 {
     let guess = (most / reach).log2().floor();
-    if guess >= f64::from(limit) || reach == 0.0 {
-        return limit;
+    if guess >= f64::from(MAX_FRACTION) || reach == 0.0 {
+        return MAX_FRACTION;
     }
     // The logarithm may be off by its last bit.
     let guess = guess as i32 + 1;
@@ -266,7 +263,7 @@ mod tests {
         let none = saturating(0.0, 0.0);
         assert_eq!(
             (none.low, none.high, none.fraction(8)),
-            (0.0, 0.0, MAX_FRACTION)
+            (0.0, 0.0, ZERO_FRACTION)
         );
     }
 
@@ -289,7 +286,9 @@ mod tests {
         assert_eq!(range(-1.0, 0.5).fraction(8), 6);
         assert_eq!(range(-127.0, 3.0).fraction(8), 0);
         assert_eq!(range(0.0, 3e9).fraction(2), -30);
-        assert_eq!(range(0.0, 0.0).fraction(8), MAX_FRACTION);
+        assert_eq!(range(0.0, 0.0).fraction(8), ZERO_FRACTION);
+        assert_eq!(range(0.0, 1e-12).fraction(8), 47);
+        assert_eq!(range(0.0, 1e-30).fraction(8), MAX_FRACTION);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use pronghorn_graph::{
     features::{self, FeatureScales},
     float,
-    graph::{Graph, Node},
+    graph::Graph,
     passes,
 };
 
@@ -35,8 +35,8 @@ pub(super) struct Scaled {
 }
 
 impl Scaled {
-    /// Those of the constant features that a unit more moves the results of a first layer so far
-    /// that the range of all samples is nothing beside it.
+    /// The constant features of which a unit moves the results of a first layer far: the range of
+    /// all samples is nothing beside it.
     fn overwhelming(&self, constants: &[usize]) -> Vec<usize> {
         let features = self.scales.0.len();
         let rows = self.samples.len() / features;
@@ -67,7 +67,7 @@ impl Scaled {
                 let farthest = pairs
                     .map(|(a, b)| f64::from(a - b).abs())
                     .fold(0.0, f64::max);
-                farthest > OVERWHELMING * range
+                range > 0.0 && farthest > OVERWHELMING * range
             };
             moved.chunks(outputs).map(is_far).collect()
         };
@@ -95,8 +95,8 @@ pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> O
     scaled_by(scales, samples, graph, folded)
 }
 
-/// The network on scaled features, of which those keep their value that have one alone on all
-/// samples, and beside whose weights others are nothing: such as a model has that divides by the
+/// The network on scaled features, of which some keep the one value that they have on samples:
+/// those beside whose weights others are nothing. A model has such weights that divides by the
 /// deviation and a little more. `None` where there is no such feature.
 pub(super) fn with_constants(
     graph: &Graph,
@@ -135,7 +135,7 @@ fn scaled_by(
 ) -> Option<Scaled> {
     // Undone before the passes: an offset and the mean that the model subtracts cancel exactly.
     let graph = passes::run(&scales.undo(graph));
-    (layers(&graph) <= layers(folded)).then(|| Scaled {
+    (passes::layers(&graph) <= passes::layers(folded)).then(|| Scaled {
         samples: scales.apply(samples),
         scales,
         graph,
@@ -174,11 +174,6 @@ fn largest_range(results: &[f32], outputs: usize) -> f64 {
         f64::from(ends[1]) - f64::from(ends[0])
     };
     (0..outputs).map(range).fold(0.0, f64::max)
-}
-
-fn layers(graph: &Graph) -> usize {
-    let is_layer = |node: &&Node| node.op.is_linear();
-    graph.nodes.iter().filter(is_layer).count()
 }
 
 /// Whether there is a plan that reaches the aim.

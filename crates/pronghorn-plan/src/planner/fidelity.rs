@@ -28,6 +28,9 @@ const HIDDEN: f64 = 0.25;
 /// ones, four standard deviations.
 const FAR: f64 = 6.0;
 
+/// One in so many may: more are what the outputs are like.
+const FEW: usize = 20;
+
 /// With fewer images a mean says nothing.
 const LEAST_IMAGES: usize = 4;
 
@@ -47,7 +50,7 @@ pub struct Fidelity {
     pub about_mean: bool,
     /// The part of the images whose largest output is the float network's.
     pub alike: f64,
-    /// Images that it was measured on: other ones, each counted once.
+    /// Images that it was measured on, of which equal ones count once.
     pub images: usize,
     /// The same for each output alone, in their order.
     pub outputs: Vec<OutputError>,
@@ -252,8 +255,8 @@ impl Target<'_> {
         Fidelity::new(&found, self, aim)
     }
 
-    /// The part of the images whose largest output another one passes, by an error like this that
-    /// all outputs share: as the nearest of them alone would do it.
+    /// The part of the images whose largest output an error of all outputs changes: that which the
+    /// second largest alone would. Images whose largest are equal tell nothing.
     pub fn changed(&self, error: f64) -> f64 {
         let images = self.wanted.len() / self.outputs;
         // Two outputs err.
@@ -261,16 +264,18 @@ impl Target<'_> {
         if deviation <= 0.0 {
             return 0.0;
         }
-        let passed = |values: &[f32]| {
+        let gap = |values: &[f32]| {
             let [mut first, mut second] = [f32::NEG_INFINITY; 2];
             for &value in values {
                 second = second.max(value.min(first));
                 first = first.max(value);
             }
-            // The normal distribution's tail, to a hundredth.
-            1.0 / (1.0 + (1.702 * f64::from(first - second) / deviation).exp())
+            f64::from(first - second)
         };
-        let changed: f64 = self.wanted.chunks(self.outputs).map(passed).sum();
+        let gaps = self.wanted.chunks(self.outputs).map(gap);
+        // The normal distribution's tail, to a hundredth.
+        let passed = |gap: f64| 1.0 / (1.0 + (1.702 * gap / deviation).exp());
+        let changed: f64 = gaps.filter(|&gap| gap > 0.0).map(passed).sum();
         changed / images as f64
     }
 
@@ -334,19 +339,18 @@ fn spread(values: &[f64]) -> f64 {
     sum * count / (count - 1.0)
 }
 
-/// The values, clamped to [`FAR`] times the median deviation from the median, if it is not 0: one
-/// wrong sample would hide the errors of all others.
+/// The values, clamped to [`FAR`] times the median deviation from the median, where few are beyond.
+/// One wrong sample would hide the errors of all others.
 fn nearer(values: &[f64]) -> Vec<f64> {
     let middle = median(values);
     let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    let far = match FAR * median(&deviations) {
-        0.0 => f64::INFINITY,
-        far => far,
-    };
-    let clamped = values
-        .iter()
-        .map(|value| value.clamp(middle - far, middle + far));
-    clamped.collect()
+    let far = FAR * median(&deviations);
+    let beyond = deviations.iter().filter(|&&deviation| deviation > far);
+    if beyond.count() > (values.len() / FEW).max(1) || far == 0.0 {
+        return values.to_vec();
+    }
+    let near = |value: &f64| value.max(middle - far).min(middle + far);
+    values.iter().map(near).collect()
 }
 
 /// The upper one of two.
@@ -449,7 +453,7 @@ mod tests {
             wanted: &ties,
             ..target
         };
-        assert_eq!(ties.changed(0.1), 0.5);
+        assert_eq!(ties.changed(0.1), 0.0);
     }
 
     #[test]
@@ -464,6 +468,12 @@ mod tests {
         off[4] = 1e9;
         let ratio = error(&off, &wanted) / clean;
         assert!((0.4..1.0).contains(&ratio), "{ratio}");
+        // Three in ten far away are no wrong samples.
+        let both: Vec<f32> = (0..80)
+            .map(|at| if at % 20 < 6 { 9.0 } else { at as f32 / 1e3 })
+            .collect();
+        let near = both.iter().map(|w| w + 0.1).collect::<Vec<_>>();
+        assert!(error(&near, &both) < 0.03);
         // Of equal samples nothing is known.
         let alike = Target {
             distinct: 1,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pronghorn_graph::{
     fixed::FixedGraph,
-    graph::Op,
+    graph::{Node, Op},
     oracle,
     quantise::{self, QuantiseOptions},
 };
@@ -121,14 +121,13 @@ pub(super) fn build(
 
 /// The aim, or down to half of it where more labels would change.
 fn keeping_labels(source: &Source<'_>, aim: f64) -> f64 {
-    let tail = source.graph.nodes.iter();
-    let gives_label = tail
-        .rev()
-        .any(|node| matches!(node.op, Op::Softmax | Op::ArgMax));
-    let target = &source.target;
+    let (graph, target) = (source.graph, &source.target);
+    let ends = |node: &Node| matches!(node.op, Op::Softmax | Op::ArgMax);
+    let gives_label = graph.nodes.iter().any(ends);
+    let is_row = graph.nodes[graph.tail().0].shape.len() == 1;
     let images = target.wanted.len() / target.outputs;
     let tells = target.real && images >= LEAST_LABELLED;
-    match tells && (gives_label || target.outputs >= MANY_OUTPUTS) {
+    match tells && is_row && (gives_label || target.outputs >= MANY_OUTPUTS) {
         true => aim * (MOST_CHANGED / target.changed(aim)).clamp(LEAST_AIM, 1.0),
         false => aim,
     }

@@ -122,12 +122,11 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
         planned(graph, samples, margin, &model, methods, options)
     };
     let on_one_scale = |methods: Methods| plan(&folded, (&samples, 1.0), methods);
-    let on_scales = |scaled: &Scaled| {
-        let best = |methods: Methods| {
-            let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods);
-            let built = built.and_then(|built| scaled.complete(built));
-            features::better(on_one_scale(methods), built, options.goal())
-        };
+    let on_scales = |scaled: &Scaled, methods: Methods| {
+        let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods);
+        built.and_then(|built| scaled.complete(built))
+    };
+    let precise_first = |best: &dyn Fn(Methods) -> Result<Built, BuildError>| {
         let precise = best(methods.with_aim(TABLE_ERROR));
         match features::is_reached(&precise) || options.error.is_some() {
             true => precise,
@@ -137,13 +136,19 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     };
     let first = match features::scaled(graph, &folded, options) {
         None => on_one_scale(methods),
-        Some(scaled) => on_scales(&scaled),
+        Some(scaled) => precise_first(&|methods| {
+            let built = on_scales(&scaled, methods);
+            features::better(on_one_scale(methods), built, options.goal())
+        }),
     };
     if features::is_reached(&first) {
         return first;
     }
     match features::with_constants(graph, &folded, options) {
-        Some(scaled) => features::closest(first, on_scales(&scaled)),
+        Some(scaled) => {
+            let kept = precise_first(&|methods| on_scales(&scaled, methods));
+            features::closest(first, kept)
+        }
         None => first,
     }
 }
@@ -158,7 +163,8 @@ struct Model<'a> {
 
 impl Model<'_> {
     /// The results on some samples, where a graph after the passes may have others: what is folded
-    /// together may cancel no more. `None` where it has the same weights, and so the same results.
+    /// together may cancel no more. `None` where it has the same weights, and so the same results,
+    /// or where the model's own are no numbers.
     fn results(&self, graph: &Graph, tested: &[usize]) -> Result<Option<Vec<f32>>, BuildError> {
         let is_same = |(name, tensor): (&String, &Tensor)| {
             let own = self.graph.tensors.get(name);
@@ -176,7 +182,8 @@ impl Model<'_> {
             ..Roles::default()
         };
         let survey = float::survey(self.graph, &inputs, images, roles)?;
-        Ok(Some(survey.results))
+        let is_finite = survey.results.iter().all(|value| value.is_finite());
+        Ok(is_finite.then_some(survey.results))
     }
 }
 

@@ -107,56 +107,52 @@ pub(super) fn distinct(images: &[f32], elements: usize) -> usize {
     found.len()
 }
 
-/// The value of a sample that lies farthest from those of all others in its place: the sample, the
-/// place and the value, and the range of the others. `None` where none lies [`FAR`] from it, and
-/// with few samples.
+/// The value that is the most times as large as all others in its place. `None` where none is
+/// [`MANY`] times as large, and with few samples.
 pub(super) fn farthest(samples: &[f32], elements: usize) -> Option<Far> {
-    let images = samples.len() / elements;
-    if images < LEAST_BESIDE {
+    if samples.len() / elements.max(1) < LEAST_BESIDE {
         return None;
     }
     let of_place = |place: usize| {
-        let values = || samples[place..].iter().step_by(elements).copied();
-        let largest = values()
-            .enumerate()
-            .max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
-        let (sample, value) = largest?;
-        let others = values().enumerate().filter(|&(at, _)| at != sample);
-        let [low, high] = others.fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], (_, x)| {
-            [low.min(x), high.max(x)]
-        });
-        let beyond = f64::from(value.abs()) / f64::from(low.abs().max(high.abs()));
-        (beyond > FAR).then_some((
-            beyond,
-            Far {
-                sample,
-                place,
-                value,
-                others: [low, high],
-            },
-        ))
+        let sizes = samples[place..]
+            .iter()
+            .step_by(elements)
+            .map(|value| value.abs());
+        let (mut largest, mut second) = ((0, 0f32), 0f32);
+        for (sample, size) in sizes.enumerate() {
+            second = second.max(size.min(largest.1));
+            if size > largest.1 {
+                largest = (sample, size);
+            }
+        }
+        let times = f64::from(largest.1) / f64::from(second);
+        // Where all others are zero, a rare value is none that is wrong.
+        (second > 0.0 && times > MANY).then_some(Far {
+            sample: largest.0,
+            place,
+            times,
+        })
     };
     let all = (0..elements).filter_map(of_place);
-    all.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, far)| far)
+    all.max_by(|a, b| a.times.total_cmp(&b.times))
 }
 
-/// A value that is so many times the others is likely wrong.
-const FAR: f64 = 100.0;
+/// A value that is so many times as large as all others is likely wrong.
+const MANY: f64 = 100.0;
 
 /// So many samples tell what others are like.
 const LEAST_BESIDE: usize = 8;
 
-/// A value far from those of other samples.
+/// A value that is far larger than those of other samples. It says nothing of the values: logs
+/// have it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Far {
     /// Its sample.
     pub sample: usize,
     /// Its place in the sample.
     pub place: usize,
-    /// The value.
-    pub value: f32,
-    /// The least and the largest of the others there.
-    pub others: [f32; 2],
+    /// How many times as large as all others there it is.
+    pub times: f64,
 }
 
 impl std::fmt::Display for Far {
@@ -164,13 +160,12 @@ impl std::fmt::Display for Far {
         let Self {
             sample,
             place,
-            value,
-            others: [low, high],
+            times,
         } = self;
         write!(
             f,
-            "Value {place} of sample {sample} is {value}, and all others there are from {low} to {high}: leave it out, \
-             if it is wrong"
+            "Value {place} of sample {sample} is {times:.0} times as large as all others there: \
+             leave the sample out, if it is wrong"
         )
     }
 }
