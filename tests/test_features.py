@@ -313,3 +313,78 @@ def test_pipelines_of_scikit_learn_classify_alike(trust: str) -> None:
     assert kind(loaded.plan(trust)) == "features"
     found = loaded.classes(loaded.compiled(trust).run_fixed(features[400:]))
     assert np.mean(found == trained.predict(features[400:])) >= 0.99
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_columns_are_scaled_behind_their_selection(trust: str) -> None:
+    """As scikit-learn's ColumnTransformer exports them."""
+    spreads = np.float32([3e5, 1e8, 20, 0.01, 1])
+    constants = {
+        "i": np.array([3, 0, 1]),
+        "j": np.array([2, 4]),
+        "m": np.float32([0.02, 1e6, 1.5e9]),
+        "s": spreads[[3, 0, 1]],
+        "t": np.float32([20, 1]),
+        "w": floats(5, 3),
+    }
+    nodes = [
+        node("Gather", "x i", "a", axis=1),
+        node("Sub", "a m", "b"),
+        node("Div", "b s", "c"),
+        node("Gather", "x j", "d", axis=1),
+        node("Div", "d t", "e"),
+        node("Concat", "c e", "f", axis=1),
+        node("MatMul", "f w", "y"),
+    ]
+    table = np.float32([1e6, 1.5e9, 0, 0.02, 0]) + spreads * floats(160, 5)
+    loaded = pronghorn.load(model(nodes, ("N", 5), constants), samples=table[:120])
+    report = loaded.verify(table[120:], trust=trust)
+    assert report.ok
+    assert report.relative_error < 0.03
+
+
+def test_a_wrong_sample_does_not_hide_the_others() -> None:
+    table = np.float32([1e5, 1, 10]) * floats(200, 3)
+    table[77, 0] = 1e12
+    constants = {"w": floats(3, 8) / np.float32([[1e5], [1], [10]]), "v": floats(8, 2)}
+    nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "r"), node("MatMul", "r v", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=table)
+    says = r"expected error is [\s\S]* Value 0 of sample 77 is \d{6,} times as large"
+    with pytest.raises(pronghorn.PlanError, match=says):
+        loaded.plan("two-party")
+
+
+def test_equal_samples_are_one() -> None:
+    loaded = pronghorn.load(standardised(2), samples=np.repeat(rows(2), 30, axis=0), error=2)
+    with pytest.warns(PrecisionWarning, match="measured on 2 of the samples"):
+        loaded.plan("client-aided")
+
+
+def test_large_outputs_hide_no_others() -> None:
+    constants = {"w": floats(3, 2) * np.float32([1e5, 1])}
+    loaded = pronghorn.load(model([node("MatMul", "x w", "y")], ("N", 3), constants), samples=floats(60, 3))
+    with pytest.warns(PrecisionWarning, match=r"larger outputs hide the expected error of output 1 \("):
+        loaded.plan("two-party")
+
+
+@pytest.mark.parametrize("trust", LEVELS)
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1e-9), (1, 1e-12), (1e-9, 1)])
+def test_units_may_be_tiny(trust: str, inputs: float, outputs: float) -> None:
+    constants = {"w": floats(4, 2) * np.float32(outputs / inputs), "b": floats(2) * np.float32(outputs)}
+    table = np.float32(inputs) * floats(80, 4)
+    loaded = pronghorn.load(model([node("Gemm", "x w b", "y")], ("N", 4), constants), samples=table[:60])
+    report = loaded.verify(table[60:], trust=trust)
+    assert report.ok
+    assert report.relative_error < 0.06
+
+
+def test_layer_norms_of_raw_features_are_planned_soon() -> None:
+    """Its variance is 10^18, which no table of an entry for each integer holds."""
+    constants = {"w": floats(4, 8), "g": np.ones(8, np.float32), "o": np.zeros(8, np.float32), "v": floats(8, 1)}
+    nodes = [
+        node("MatMul", "x w", "a"),
+        node("LayerNormalization", "a g o", "n", axis=-1),
+        node("MatMul", "n v", "y"),
+    ]
+    loaded = pronghorn.load(model(nodes, ("N", 4), constants), samples=np.float32(1e9) * floats(80, 4), error=2)
+    loaded.plan("client-aided")

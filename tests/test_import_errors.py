@@ -360,3 +360,10 @@ def test_operators_that_the_exporter_did_not_translate() -> None:
     assert (error.operator, error.node) == ("Erfc", "node_y")
     assert "the exporter did not translate it" in str(error)
     assert "approximate=True" in error.advice
+
+
+def test_nodes_may_stand_in_any_order() -> None:
+    first, last = node("MatMul", "x w", "h"), node("Relu", "h", "y")
+    check(model([last, first], ("N", 5), GEMM), run=model([first, last], ("N", 5), GEMM))
+    with pytest.raises(ModelFileError, match="topologically sorted"):
+        import_onnx(model([last, node("Relu", "y", "h")], ("N", 5)))

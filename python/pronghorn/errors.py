@@ -105,8 +105,8 @@ class PrepareWarning(UserWarning):
 
 
 class PrecisionWarning(UserWarning):
-    """A plan whose expected error is more than 1.5 times what was aimed at or measured on few samples, or that keeps
-    one value of a feature."""
+    """A plan whose expected error is more than 1.5 times what was aimed at, is measured on few samples, or is hidden
+    by larger outputs; or a plan that keeps one value of a feature."""
 
 
 class RangeWarning(UserWarning):

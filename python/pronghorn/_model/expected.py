@@ -70,6 +70,7 @@ class ExpectedError:
         return self._text if self._outputs_text is None else f"{self._text}\n{self._outputs_text}"
 
     def warn(self, stacklevel: int) -> None:
-        """Warns where the aim is missed by far, few samples tell the error, or a feature keeps one value."""
+        """Warns where the aim is missed by far, few samples tell the error, larger outputs hide it, or a feature
+        keeps one value."""
         for warning in self._warnings:
             warnings.warn(warning, PrecisionWarning, stacklevel=stacklevel + 1)
