@@ -6,7 +6,7 @@ use pronghorn_graph::{
 };
 use thiserror::Error;
 
-use super::Far;
+use super::far::Far;
 use crate::{
     names::Names,
     plan::PlanError,

@@ -11,7 +11,8 @@ use super::{BuildError, BuildOptions, Built};
 use crate::objective::Goal;
 
 /// Between two plans that reach the aim, scales of features must leave at most this part of the
-/// cost: they tell the client of the samples, and clamp each feature to a range of its own.
+/// cost, and between two that do not, of the error. They tell the client of the samples, and clamp
+/// each feature to a range of its own.
 const WORTHWHILE: f64 = 0.8;
 
 /// A factor on the range of scaled samples. Inputs beyond a feature's range are clamped, and more
@@ -183,8 +184,8 @@ pub(super) fn is_reached(built: &Result<Built, BuildError>) -> bool {
         .is_ok_and(|built| built.fidelity.is_reached())
 }
 
-/// The plan that reaches the aim, or comes closest. Where both reach it: that on one scale, unless
-/// it costs much more.
+/// The plan that reaches the aim. Where both do: that on one scale, unless it costs much more; and
+/// where neither does, unless it errs much more.
 pub(super) fn better(
     on_one_scale: Result<Built, BuildError>,
     scaled: Result<Built, BuildError>,
@@ -194,6 +195,12 @@ pub(super) fn better(
         (Ok(plain), Ok(other)) if is_reached(&on_one_scale) && is_reached(&scaled) => {
             let limit = WORTHWHILE * goal.of(&plain.plan);
             match goal.of(&other.plan) < limit {
+                true => scaled,
+                false => on_one_scale,
+            }
+        }
+        (Ok(plain), Ok(other)) if !is_reached(&on_one_scale) && !is_reached(&scaled) => {
+            match other.fidelity.error < WORTHWHILE * plain.fidelity.error {
                 true => scaled,
                 false => on_one_scale,
             }

@@ -9,6 +9,7 @@ mod draft;
 pub mod encrypted;
 mod engines;
 mod error;
+mod far;
 mod features;
 mod fidelity;
 mod fixed_point;
@@ -37,12 +38,13 @@ use pronghorn_graph::{
 
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
+pub use far::Far;
 pub use fidelity::{Fidelity, OutputError, REFUSE, WARN};
 pub use multikey::polynomial;
 pub use options::{
     BuildOptions, Engine, KEY_CHECKS, Opening, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR,
 };
-pub use samples::{Far, SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
+pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
     features::{HEADROOM, Scaled},
@@ -92,7 +94,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         (BuildError::Imprecise { error, aim, .. }, Some(samples)) => BuildError::Imprecise {
             error,
             aim,
-            far: samples::farthest(samples, graph.input_len()),
+            far: far::farthest(samples, graph.input_len()),
         },
         (error, _) => error,
     })?;

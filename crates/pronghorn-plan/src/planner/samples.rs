@@ -107,69 +107,6 @@ pub(super) fn distinct(images: &[f32], elements: usize) -> usize {
     found.len()
 }
 
-/// The value that is the most times as large as all others in its place. `None` where none is
-/// [`MANY`] times as large, and with few samples.
-pub(super) fn farthest(samples: &[f32], elements: usize) -> Option<Far> {
-    if samples.len() / elements.max(1) < LEAST_BESIDE {
-        return None;
-    }
-    let of_place = |place: usize| {
-        let sizes = samples[place..]
-            .iter()
-            .step_by(elements)
-            .map(|value| value.abs());
-        let (mut largest, mut second) = ((0, 0f32), 0f32);
-        for (sample, size) in sizes.enumerate() {
-            second = second.max(size.min(largest.1));
-            if size > largest.1 {
-                largest = (sample, size);
-            }
-        }
-        let times = f64::from(largest.1) / f64::from(second);
-        // Where all others are zero, a rare value is none that is wrong.
-        (second > 0.0 && times > MANY).then_some(Far {
-            sample: largest.0,
-            place,
-            times,
-        })
-    };
-    let all = (0..elements).filter_map(of_place);
-    all.max_by(|a, b| a.times.total_cmp(&b.times))
-}
-
-/// A value that is so many times as large as all others is likely wrong.
-const MANY: f64 = 100.0;
-
-/// So many samples tell what others are like.
-const LEAST_BESIDE: usize = 8;
-
-/// A value that is far larger than those of other samples. It says nothing of the values: logs
-/// have it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Far {
-    /// Its sample.
-    pub sample: usize,
-    /// Its place in the sample.
-    pub place: usize,
-    /// How many times as large as all others there it is.
-    pub times: f64,
-}
-
-impl std::fmt::Display for Far {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            sample,
-            place,
-            times,
-        } = self;
-        write!(
-            f,
-            "Value {place} of sample {sample} is {times:.0} times as large as all others there: \
-             leave the sample out, if it is wrong"
-        )
-    }
-}
-
 /// Made-up images: a third noise, a third ramps, a third noise around a constant.
 fn synthetic(elements: usize, (low, high): (f32, f32)) -> Vec<f32> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
