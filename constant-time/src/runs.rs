@@ -44,7 +44,7 @@ fn planned(network: &str, options: &BuildOptions) -> Built {
         let value = |index: usize| (index * 37 % 101) as f32 / 101.0 - 0.45;
         let data = (0..shape.iter().product()).map(value).collect();
         let shape = shape.to_vec();
-        (name.to_owned(), Tensor { shape, data })
+        (name.to_owned(), Tensor::new(shape, data))
     };
     let tensors = BTreeMap::from([tensor("fc1.w", [3, 2]), tensor("fc2.w", [2, 3])]);
     let graph = Graph::from_json(network, tensors).expect("the network is valid");

@@ -9,11 +9,9 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_fuzz::Damaged;
-use pronghorn_he::{
-    bfv::{
-        Answer, AnswerFormat, Ciphertext, EvaluationKeys, Hider, Noise, Parameters, PublicKey,
-        SecretKey, SeededCiphertext, Switching,
-    },
+use pronghorn_he::bfv::{
+    Answer, AnswerFormat, Ciphertext, EvaluationKeys, Hider, Noise, Parameters, PublicKey,
+    SecretKey, SeededCiphertext, Switching,
 };
 use pronghorn_ring::{modulus::largest_ntt_prime, random::Seed, rns};
 

@@ -6,8 +6,8 @@ use pronghorn_session::{
     SessionError,
     frame::{self, Accept, Kind, MAX_ERROR, MAX_HANDSHAKE},
     message::{
-        self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Listing, ListingRequest, Prepare,
-        ServerHello,
+        self, Begin, Begun, ClientHello, Done, ErrorMessage, Hello, Listing, ListingRequest,
+        Prepare, ServerHello,
     },
     proxy,
 };

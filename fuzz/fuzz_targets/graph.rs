@@ -45,7 +45,9 @@ fuzz_target!(|input: Input| {
             .iter()
             .try_fold(1usize, |product, &size| product.checked_mul(size));
         if let Some(elements) = elements.filter(|&elements| fit && elements <= SMALL) {
-            tensor.data.resize(elements, 0.25);
+            let mut data = tensor.data.to_vec();
+            data.resize(elements, 0.25);
+            tensor.data = data.into();
         }
         tensor.shape = shape;
     }
@@ -53,7 +55,7 @@ fuzz_target!(|input: Input| {
         let tensor = tensors
             .get_mut(&names[usize::from(name) % names.len()])
             .expect("the name is one of its");
-        if let Some(slot) = tensor.data.get_mut(usize::from(at) % 64) {
+        if let Some(slot) = tensor.data_mut().get_mut(usize::from(at) % 64) {
             *slot = value;
         }
     }
