@@ -68,8 +68,7 @@ class Preprocessing:
     def apply(self, array: Array, shape: Shape) -> Floats:
         """Values of images `(images, *shape)` as the model takes them."""
         self._check_divisors()
-        are_pixels = array.dtype == np.uint8 and not is_table_row(shape)
-        scale = self.scale if self.scale is not None else self.byte_scale if are_pixels else 1.0
+        scale = self.scale if self.scale is not None else self.byte_scale if are_bytes(array.dtype, shape) else 1.0
         values = array.astype(np.float32) / np.float32(scale)
         if self.mean is not None:
             values -= _per_channel("--mean", self.mean, shape)
@@ -150,8 +149,7 @@ def load_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
         refuse_unscaled(path, raw, shape)
     images = preprocessing.apply(arranged, shape)
-    were_bytes = raw.dtype == np.uint8 and not is_table_row(shape)
-    return Loaded(images, labels, were_bytes, titles_of(path, len(images)))
+    return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)))
 
 
 def misfit(path: Path, found: Shape, shape: Shape) -> InputError:
@@ -186,6 +184,11 @@ def folder_pictures(folder: Path) -> list[Path]:
 def is_table_row(shape: Shape) -> bool:
     """Whether an input is a row of features, whose integers are no pixels."""
     return len(shape) == 1 and shape[0] < LEAST_PIXELS
+
+
+def are_bytes(kind: np.dtype[Any], shape: Shape) -> bool:
+    """Whether numbers of an input are bytes of a picture."""
+    return kind == np.uint8 and not is_table_row(shape)
 
 
 def refuse_unscaled(path: Path, raw: Array, shape: Shape) -> None:

@@ -23,9 +23,9 @@ from pronghorn._data import (
     IMAGE_KEYS,
     LABEL_KEYS,
     Preprocessing,
+    are_bytes,
     arrange,
     folder_pictures,
-    is_table_row,
     labels_beside,
     misfit,
     pick,
@@ -130,8 +130,7 @@ def open_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
     def titles(first: int, last: int) -> list[str]:
         return names[first:last] if names else [f"{path.name}[{index}]" for index in range(first, last)]
 
-    were_bytes = raw.dtype == np.uint8 and not is_table_row(shape)
-    return Opened(path, count, raw.labels, were_bytes, read, titles)
+    return Opened(path, count, raw.labels, are_bytes(raw.dtype, shape), read, titles)
 
 
 def _raw(path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None) -> _Raw:

@@ -6,14 +6,13 @@
 //! biases to match: [`FeatureScales::undo`] puts the inverse into the float graph, and
 //! [`crate::passes::run`] folds it into these layers.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::{
     fixed::ValueSpec,
     graph::{Graph, Node, Op, Tensor},
     oracle::{self, OracleError},
+    passes,
 };
 
 /// Fewest rows that tell the ranges of features.
@@ -81,25 +80,27 @@ impl FeatureScales {
 
     /// Whether a feature keeps its one value.
     pub fn keeps(&self, feature: usize) -> bool {
-        i32::from(self.0[feature].exponent) == MAX_EXPONENT as i32
+        self.0[feature].exponent == MAX_EXPONENT as i8
     }
 
     /// Exponents that bring each feature near the largest; those of features that are alike are 0.
     fn of_reaches(reaches: &[Reach], kept: &[usize]) -> Self {
-        let (alike, most) = (Reach::are_alike(reaches), Reach::ends(reaches)[1]);
-        let scale = |(at, reach): (usize, &Reach)| {
-            let bits = (most / reach.reach).log2().floor() as i32 - HEADROOM;
-            let most = MAX_EXPONENT as i32;
-            let exponent = match () {
-                () if kept.contains(&at) => most,
-                () if alike && !reach.is_constant => 0,
-                // The most is for those that keep their value.
-                () => bits.clamp(0, most - 1),
-            };
-            FeatureScale {
-                exponent: exponent as i8,
-                offset: reach.offset as f32,
+        let (alike, largest) = (Reach::are_alike(reaches), Reach::ends(reaches)[1]);
+        let most = MAX_EXPONENT as i32;
+        let exponent = |at: usize, reach: &Reach| {
+            if kept.contains(&at) {
+                return most;
             }
+            if alike && !reach.is_constant {
+                return 0;
+            }
+            let bits = (largest / reach.reach).log2().floor() as i32 - HEADROOM;
+            // The most is for those that keep their value.
+            bits.clamp(0, most - 1)
+        };
+        let scale = |(at, reach): (usize, &Reach)| FeatureScale {
+            exponent: exponent(at, reach) as i8,
+            offset: reach.offset as f32,
         };
         Self(reaches.iter().enumerate().map(scale).collect())
     }
@@ -164,23 +165,20 @@ impl FeatureScales {
     /// `x' * 2^-exponent + offset` after the input.
     pub fn undo(&self, graph: &Graph) -> Graph {
         let mut graph = graph.clone();
-        for node in &mut graph.nodes[1..] {
-            node.inputs.iter_mut().for_each(|input| *input += 1);
-        }
-        graph.output += 1;
         let factor = |scale: &FeatureScale| f32::exp2(-f32::from(scale.exponent));
         let mul = self.0.iter().map(factor).collect();
         let add = self.0.iter().map(|scale| scale.offset).collect();
-        let names =
-            [("mul", mul), ("add", add)].map(|(what, data)| insert(&mut graph.tensors, what, data));
-        let [mul, add] = names.map(Some);
+        let [mul, add] = [("mul", mul), ("add", add)].map(|(what, data): (_, Vec<f32>)| {
+            let tensor = Tensor::new([data.len()], data);
+            Some(passes::insert(&mut graph, "features", what, tensor))
+        });
         let node = Node {
             name: graph.nodes[0].name.clone(),
             op: Op::Affine { mul, add },
             inputs: vec![0],
             shape: graph.nodes[0].shape.clone(),
         };
-        graph.nodes.insert(1, node);
+        passes::insert_behind(&mut graph, 0, node);
         graph
     }
 }
@@ -250,16 +248,6 @@ pub fn constants(samples: &[f32], features: usize) -> Vec<usize> {
     let constant = reaches.iter().enumerate();
     let constant = constant.filter_map(|(at, reach)| reach.is_constant.then_some(at));
     constant.collect()
-}
-
-/// Adds a row of constants under a new name.
-fn insert(tensors: &mut BTreeMap<String, Tensor>, what: &str, data: Vec<f32>) -> String {
-    let mut name = format!("features.{what}");
-    while tensors.contains_key(&name) {
-        name.push('\'');
-    }
-    tensors.insert(name.clone(), Tensor::new([data.len()], data));
-    name
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod pad;
 mod parallel;
 mod selections;
 
-use crate::graph::{Graph, Node, Op};
+use crate::graph::{Graph, Node, Op, Tensor};
 
 /// All passes, until none finds anything to do.
 ///
@@ -80,4 +80,24 @@ fn only_reader(graph: &Graph, value: usize) -> Option<usize> {
 /// True if the node is the operator `Reshape`.
 fn is_reshape(node: &Node) -> bool {
     node.op == Op::Reshape
+}
+
+/// Adds a tensor under a new name.
+pub(crate) fn insert(graph: &mut Graph, node: &str, what: &str, tensor: Tensor) -> String {
+    let mut name = format!("{node}.folded_{what}");
+    while graph.tensors.contains_key(&name) {
+        name.push('\'');
+    }
+    graph.tensors.insert(name.clone(), tensor);
+    name
+}
+
+/// Puts a node that reads value `index` behind it: all others read that node in its place.
+pub(crate) fn insert_behind(graph: &mut Graph, index: usize, node: Node) {
+    let inputs = graph.nodes.iter_mut().flat_map(|node| &mut node.inputs);
+    let later = inputs.chain([&mut graph.output]);
+    later
+        .filter(|input| **input >= index)
+        .for_each(|input| *input += 1);
+    graph.nodes.insert(index + 1, node);
 }

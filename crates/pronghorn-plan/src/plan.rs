@@ -1,6 +1,7 @@
 //! The plan's types, its bytes and its hash.
 
 use pronghorn_graph::{
+    features::FeatureScales,
     fixed::{Finish, ValueSpec},
     oracle::{self, OracleError},
 };
@@ -201,9 +202,17 @@ impl Plan {
     /// # Errors
     /// When a value is infinite or NaN.
     pub fn quantise(&self, values: &[f32]) -> Result<(Vec<i32>, usize), OracleError> {
+        match self.features() {
+            Some(scales) => scales.quantise(self.input(), values),
+            None => oracle::quantise_input(self.input(), values),
+        }
+    }
+
+    /// The scales of features, if they have their own.
+    pub fn features(&self) -> Option<&FeatureScales> {
         match &self.steps[0].kind {
-            StepKind::Features(scales) => scales.quantise(self.input(), values),
-            _ => oracle::quantise_input(self.input(), values),
+            StepKind::Features(scales) => Some(scales),
+            _ => None,
         }
     }
 

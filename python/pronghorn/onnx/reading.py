@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,8 +41,8 @@ def read(model: Source) -> tuple[ModelProto, int, str]:
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: an operator set that is not supported, or sparse weights.
     """
-    proto, name = _read(model)
-    opset = _check(proto, model)
+    proto, name, path = _read(model)
+    opset = _check(proto, path)
     # Copying a model of large weights for nothing takes seconds.
     if proto.functions:
         proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
@@ -93,15 +93,15 @@ def _guarded(problem: str, call: Callable[[], T]) -> T:
         ) from error
 
 
-def _read(model: Source) -> tuple[ModelProto, str]:
-    """The model, a copy the caller does not see, and the name of its file."""
+def _read(model: Source) -> tuple[ModelProto, str, str | None]:
+    """The model, a copy the caller does not see; the name of its file; and the file's path, if it holds all of it."""
     if isinstance(model, ModelProto):
         _refuse_external(model)
-        return copy.deepcopy(model), ""
+        return copy.deepcopy(model), "", None
     if isinstance(model, bytes):
         proto = _guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model))
         _refuse_external(proto)
-        return proto, ""
+        return proto, "", None
     if not isinstance(model, str | os.PathLike):
         raise InputError(
             f"model is {model!r:.200}: give a path, the bytes of an .onnx file, an onnx.ModelProto or a torch.nn.Module"
@@ -115,8 +115,9 @@ def _read(model: Source) -> tuple[ModelProto, str]:
             "  what to do: load them into their module with torch, and give that: pronghorn.load(module, example=input)"
         )
     proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
+    is_whole = path.suffix == ".onnx" and not _external(proto)
     _load_external(proto, path)
-    return proto, path.stem
+    return proto, path.stem, os.fspath(path) if is_whole else None
 
 
 def external_files(path: Path) -> list[Path]:
@@ -182,8 +183,8 @@ def _load_external(proto: ModelProto, path: Path) -> None:
         _guarded(problem, lambda: onnx.load_external_data_for_model(proto, str(folder)))
 
 
-def _check(proto: ModelProto, model: Source) -> int:
-    """Checks the model against ONNX's rules; the version of its operator set."""
+def _check(proto: ModelProto, path: str | None) -> int:
+    """Checks the model, or the file that holds all of it, against ONNX's rules; the version of its operator set."""
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     if not proto.HasField("graph") or not versions:
         raise ModelFileError(
@@ -207,10 +208,8 @@ def _check(proto: ModelProto, model: Source) -> int:
     open_ended = [tensor for tensor in entries if tensor.elem_type and not tensor.HasField("shape")]
     for tensor in open_ended:
         tensor.shape.SetInParent()
-    # A file as it is: without a copy of large weights.
-    is_file = not isinstance(model, bytes | ModelProto) and os.fspath(model).endswith(".onnx")
-    unchanged = is_file and not open_ended and not _external(proto)
-    checked = os.fspath(model) if unchanged else proto
+    # Large weights are not copied for a file as it is.
+    checked = proto if path is None or open_ended else path
     try:
         _guarded("the model is damaged", lambda: onnx.checker.check_model(checked))
     except ModelFileError:
@@ -224,24 +223,16 @@ def _check(proto: ModelProto, model: Source) -> int:
 
 
 def _sort(graph: GraphProto) -> bool:
-    """Puts nodes behind those whose values they read, else in their order. Says whether that changes anything."""
+    """Puts nodes behind those whose values they read. Says whether that changes anything."""
     makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
-    waits = [{makers[name] for name in names_read(node) if name in makers} for node in graph.node]
-    readers: list[list[int]] = [[] for _ in waits]
-    for place, before in enumerate(waits):
-        for maker in before:
-            readers[maker].append(place)
-    ready = [place for place, before in enumerate(waits) if not before]
-    heapify(ready)
-    order = []
-    while ready:
-        place = heappop(ready)
-        order.append(place)
-        for reader in readers[place]:
-            waits[reader].discard(place)
-            if not waits[reader]:
-                heappush(ready, reader)
-    if len(order) < len(waits) or order == sorted(order):
+    before = {
+        place: {makers[name] for name in names_read(node) if name in makers} for place, node in enumerate(graph.node)
+    }
+    try:
+        order = list(TopologicalSorter(before).static_order())
+    except CycleError:
+        return False
+    if all(maker < place for place, makers_read in before.items() for maker in makers_read):
         return False
     nodes = [copy.deepcopy(graph.node[place]) for place in order]
     del graph.node[:]

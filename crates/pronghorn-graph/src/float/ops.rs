@@ -45,34 +45,35 @@ pub(super) fn convolution<'a>(graph: &'a Graph, node: &Node) -> Option<Convoluti
 /// reads: fresh memory costs as much as an operator on each element.
 pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec<f32> {
     let (graph, node) = (run.graph, &run.graph.nodes[index]);
-    if is_each(&node.op) {
-        let read = node.inputs[0];
-        let mut x = match run.last_reader[read] == index {
-            true => mem::take(&mut values[read]),
-            false => values[read].clone(),
-        };
-        each(graph, &node.op, &mut x);
-        return x;
-    }
-    let values = &*values;
     let input = |i: usize| values[node.inputs[i]].as_slice();
     let shape_of = |i: usize| graph.nodes[node.inputs[i]].shape.as_slice();
     let data = |name: &Option<String>| name.as_ref().map(|name| graph.data(name));
     let x = input(0);
     match &node.op {
         Op::Input => unreachable!("the input is not computed"),
-        Op::Affine { .. }
-        | Op::Relu
-        | Op::Clip { .. }
-        | Op::LeakyRelu { .. }
-        | Op::Function { .. }
-        | Op::Square
-        | Op::Reshape => unreachable!("it is computed in place"),
         Op::Conv { bias, .. } | Op::Dense { bias, .. } => {
             let convolution = run.convolutions[index].as_ref();
             let mut found = convolution.map_or_else(Vec::new, |all| all.of(&[x]));
             biased(found.pop().unwrap_or_default(), data(bias))
         }
+        Op::Affine { mul, add } => {
+            let (mul, add) = (data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]));
+            in_place(run, index, values, |x| affine(mul, add, x))
+        }
+        Op::Relu => each(run, index, values, |x| x.max(0.0)),
+        Op::Clip { min, max } => {
+            let (min, max) = (
+                min.unwrap_or(f32::NEG_INFINITY),
+                max.unwrap_or(f32::INFINITY),
+            );
+            each(run, index, values, |x| x.max(min).min(max))
+        }
+        Op::LeakyRelu { alpha } => {
+            each(run, index, values, |x| if x >= 0.0 { x } else { alpha * x })
+        }
+        Op::Function { function } => each(run, index, values, |x| function.at(x.into()) as f32),
+        Op::Square => each(run, index, values, |x| x * x),
+        Op::Reshape => in_place(run, index, values, |_| ()),
         Op::Multiply => {
             let [left, right] = [0, 1].map(|i| layout::broadcast(shape_of(i), &node.shape));
             let pairs = left.into_iter().zip(right);
@@ -132,46 +133,32 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
     }
 }
 
-/// Whether each element of the result is that of one element of the input, in its place.
-fn is_each(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Affine { .. }
-            | Op::Relu
-            | Op::Clip { .. }
-            | Op::LeakyRelu { .. }
-            | Op::Function { .. }
-            | Op::Square
-            | Op::Reshape
-    )
+/// The only input of node `index`, changed: taken where no later node reads it.
+fn in_place(
+    run: &Run<'_>,
+    index: usize,
+    values: &mut [Vec<f32>],
+    change: impl FnOnce(&mut [f32]),
+) -> Vec<f32> {
+    let read = run.graph.nodes[index].inputs[0];
+    let mut x = match run.last_reader[read] == index {
+        true => mem::take(&mut values[read]),
+        false => values[read].clone(),
+    };
+    change(&mut x);
+    x
 }
 
-/// Such an operator in place. [`Op::Reshape`] has nothing to do.
-fn each(graph: &Graph, op: &Op, x: &mut [f32]) {
-    match op {
-        Op::Affine { mul, add } => {
-            let data = |name: &Option<String>| name.as_ref().map(|name| graph.data(name));
-            affine(data(mul).unwrap_or(&[1.0]), data(add).unwrap_or(&[0.0]), x);
-        }
-        Op::Relu => x.iter_mut().for_each(|x| *x = x.max(0.0)),
-        Op::Clip { min, max } => {
-            let (min, max) = (
-                min.unwrap_or(f32::NEG_INFINITY),
-                max.unwrap_or(f32::INFINITY),
-            );
-            x.iter_mut().for_each(|x| *x = x.max(min).min(max));
-        }
-        Op::LeakyRelu { alpha } => {
-            let leaky = |x: f32| if x >= 0.0 { x } else { alpha * x };
-            x.iter_mut().for_each(|x| *x = leaky(*x));
-        }
-        Op::Function { function } => {
-            x.iter_mut()
-                .for_each(|x| *x = function.at((*x).into()) as f32);
-        }
-        Op::Square => x.iter_mut().for_each(|x| *x *= *x),
-        _ => {}
-    }
+/// The same, element by element.
+fn each(
+    run: &Run<'_>,
+    index: usize,
+    values: &mut [Vec<f32>],
+    value: impl Fn(f32) -> f32,
+) -> Vec<f32> {
+    in_place(run, index, values, |x| {
+        x.iter_mut().for_each(|x| *x = value(*x));
+    })
 }
 
 /// The client's last operation, on one image's result: the float network and the decoded secure

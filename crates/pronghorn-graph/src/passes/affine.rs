@@ -1,6 +1,6 @@
 //! Folds `x * mul + add` (batch normalisation, normalisation of the input) into the layers around.
 
-use super::{is_reshape, only_reader, readers, redirect};
+use super::{insert, is_reshape, only_reader, readers, redirect};
 use crate::{
     graph::{Graph, Node, Op, Tensor},
     shape,
@@ -220,14 +220,4 @@ pub(super) fn tensor(shape: &[usize], values: impl Iterator<Item = f64>) -> Opti
     let data: Vec<f32> = values.map(|value| value as f32).collect();
     let finite = data.iter().all(|value| value.is_finite());
     finite.then(|| Tensor::new(shape, data))
-}
-
-/// Adds a tensor under a new name.
-pub(super) fn insert(graph: &mut Graph, node: &str, what: &str, tensor: Tensor) -> String {
-    let mut name = format!("{node}.folded_{what}");
-    while graph.tensors.contains_key(&name) {
-        name.push('\'');
-    }
-    graph.tensors.insert(name.clone(), tensor);
-    name
 }

@@ -4,7 +4,7 @@
 //! and affine maps between them work element by element. So they go before the transpositions,
 //! which then meet.
 
-use super::{is_reshape, only_reader};
+use super::{insert, is_reshape, only_reader};
 use crate::{
     graph::{Graph, Node, Op, Tensor},
     layout, shape,
@@ -136,7 +136,7 @@ fn before_moves(graph: &mut Graph, index: usize, chain: &[usize]) -> Option<Op> 
     let mut insert = |role, data: Option<Vec<f32>>| {
         let data = data?;
         let tensor = Tensor::new([data.len()], data);
-        Some(super::affine::insert(graph, &name, role, tensor))
+        Some(insert(graph, &name, role, tensor))
     };
     Some(Op::Affine {
         mul: insert("mul", mul),

@@ -4,8 +4,8 @@
 //! [feature scales](crate::features), which come before all of that.
 
 use super::{
-    affine::{constants, insert, tensor},
-    only_reader, readers,
+    affine::{constants, tensor},
+    insert, insert_behind, only_reader, readers,
 };
 use crate::graph::{Graph, Node, Op};
 
@@ -97,14 +97,4 @@ fn affine_of(graph: &mut Graph, index: usize, mul: &[f64], add: &[f64]) -> Optio
         inputs: vec![index],
         shape: graph.nodes[index].shape.clone(),
     })
-}
-
-/// Puts a node that reads value `index` behind it: all others read that node in its place.
-fn insert_behind(graph: &mut Graph, index: usize, node: Node) {
-    let inputs = graph.nodes.iter_mut().flat_map(|node| &mut node.inputs);
-    let later = inputs.chain([&mut graph.output]);
-    later
-        .filter(|input| **input >= index)
-        .for_each(|input| *input += 1);
-    graph.nodes.insert(index + 1, node);
 }

@@ -16,10 +16,7 @@ use crate::{
     cost::Speed,
     names::Names,
     step::Place,
-    steps::{
-        StepKind,
-        encrypted::{EncryptedPlan, Program},
-    },
+    steps::encrypted::{EncryptedPlan, Program},
     text::Text,
 };
 
@@ -179,13 +176,11 @@ impl Built {
     /// What users are told of the plan before it is used, a text each: an error far above the aim,
     /// or measured on few samples, or hidden by larger outputs, and features that keep one value.
     pub fn warnings(&self) -> Vec<String> {
-        let kept = match &self.plan.steps[0].kind {
-            StepKind::Features(scales) => {
-                let all = (0..scales.0.len()).filter(|&feature| scales.keeps(feature));
-                all.map(|feature| feature.to_string()).collect()
-            }
-            _ => Vec::new(),
-        };
+        let kept = self.plan.features().into_iter().flat_map(|scales| {
+            let all = (0..scales.0.len()).filter(|&feature| scales.keeps(feature));
+            all.map(|feature| feature.to_string())
+        });
+        let kept: Vec<String> = kept.collect();
         let kept = (!kept.is_empty()).then(|| {
             format!(
                 "of feature {} the samples have one value alone, and the model's weights for it are \

@@ -175,15 +175,12 @@ impl Model<'_> {
         if graph.tensors.iter().all(is_same) {
             return Ok(None);
         }
-        let elements = self.graph.input_len();
-        let image = |index: &usize| &self.samples[index * elements..][..elements];
-        let inputs: Vec<f32> = tested.iter().flat_map(image).copied().collect();
-        let images = tested.len();
+        let images = self.samples.len() / self.graph.input_len();
         let roles = Roles {
-            results: &(0..images).collect::<Vec<_>>(),
+            results: tested,
             ..Roles::default()
         };
-        let survey = float::survey(self.graph, &inputs, images, roles)?;
+        let survey = float::survey(self.graph, self.samples, images, roles)?;
         let is_finite = survey.results.iter().all(|value| value.is_finite());
         Ok(is_finite.then_some(survey.results))
     }
