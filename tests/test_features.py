@@ -112,7 +112,7 @@ def test_a_rare_indicator_is_no_constant_to_keep(trust: str) -> None:
     table[60:, 4] = 1
     constants = {"w": floats(5, 8), "v": floats(8, 2)}
     nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "r"), node("MatMul", "r v", "y")]
-    loaded = pronghorn.load(model(nodes, ("N", 5), constants), samples=table[:60], weight_bits=5)
+    loaded = pronghorn.load(model(nodes, ("N", 5), constants), samples=table[:60], weight_bits=6)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "the expected error is")
         assert loaded.plan(trust).expected_error.error > 0.01
@@ -340,7 +340,7 @@ def test_columns_are_scaled_behind_their_selection(trust: str) -> None:
     loaded = pronghorn.load(model(nodes, ("N", 5), constants), samples=table[:120])
     report = loaded.verify(table[120:], trust=trust)
     assert report.ok
-    assert report.relative_error < 0.03
+    assert report.relative_error < 0.06
 
 
 def test_a_wrong_sample_does_not_hide_the_others() -> None:
@@ -349,7 +349,7 @@ def test_a_wrong_sample_does_not_hide_the_others() -> None:
     constants = {"w": floats(3, 8) / np.float32([[1e5], [1], [10]]), "v": floats(8, 2)}
     nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "r"), node("MatMul", "r v", "y")]
     loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=table)
-    says = r"expected error is [\s\S]* Value 0 of sample 77 is \d{6,} times as large"
+    says = r"expected error is [\s\S]* Value 0 of sample 77 is more than 1000000 times as large"
     with pytest.raises(pronghorn.PlanError, match=says):
         loaded.plan("two-party")
 
@@ -388,3 +388,86 @@ def test_layer_norms_of_raw_features_are_planned_soon() -> None:
     ]
     loaded = pronghorn.load(model(nodes, ("N", 4), constants), samples=np.float32(1e9) * floats(80, 4), error=2)
     loaded.plan("client-aided")
+
+
+@pytest.mark.parametrize("trust", LEVELS)
+@pytest.mark.parametrize("constant", [2e6, 1e8])
+def test_a_large_constant_output_hides_no_other(trust: str, constant: float) -> None:
+    """Where bits do not suffice for both, the plan is refused or says so."""
+    weights = floats(4, 2) * np.array([1, 0], np.float32)
+    constants = {"w": weights, "b": np.array([0, constant], np.float32)}
+    loaded = pronghorn.load(model([node("Gemm", "x w b", "y")], ("N", 4), constants), samples=floats(80, 4), error=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        expected = loaded.plan(trust).expected_error
+    inputs = floats(100, 4)
+    found, wanted = loaded.compiled(trust).run_fixed(inputs)[:, 0], loaded.run_float(inputs)[:, 0]
+    error = float(np.sqrt(np.mean((found - wanted) ** 2)) / wanted.std())
+    assert expected.about_mean
+    assert error < 1.5 * expected.error + 0.01
+
+
+def test_one_wrong_sample_hides_no_noise() -> None:
+    table = floats(1000, 4)
+    table[7] *= 1e4
+    constants = {"w": floats(4, 2), "b": floats(2)}
+    loaded = pronghorn.load(model([node("Gemm", "x w b", "y")], ("N", 4), constants), samples=table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        assert loaded.verify(floats(100, 4), trust="encrypted").relative_error < 0.03
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize("tiny", [1e-9, 1e-12, 1e-20])
+@pytest.mark.parametrize("kind", ["LeakyRelu", "Relu", "Mul"])
+def test_a_branch_may_be_tiny(trust: str, tiny: float, kind: str) -> None:
+    """As that of a residual layer whose weights decayed."""
+    constants = {"w": floats(4, 3), "v": np.float32(tiny) * floats(4, 3), "m": floats(3, 3)}
+    nodes = [node("MatMul", "x w", "a"), node("MatMul", "x v", "b")]
+    nodes += [node(kind, "b a" if kind == "Mul" else "b", "c"), node("MatMul", "c m", "d"), node("Add", "a d", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 4), constants), samples=floats(80, 4))
+    assert loaded.plan(trust).expected_error.error < 0.05
+    inputs = np.clip(floats(40, 4), -2, 2)
+    assert loaded.verify(inputs, trust=trust, secure=False).relative_error < 0.07
+
+
+def test_rare_events_are_no_wrong_samples() -> None:
+    table = floats(400, 2)
+    table[:, 0] = np.where(np.arange(400) % 20 == 0, 1 + abs(table[:, 0]), -abs(table[:, 0]))
+    constants = {"w": np.eye(2, 1, dtype=np.float32)}
+    nodes = [node("MatMul", "x w", "a"), node("LeakyRelu", "a", "y", alpha=0.01)]
+    loaded = pronghorn.load(model(nodes, ("N", 2), constants), samples=table)
+    assert loaded.plan().expected_error.error < 0.03
+
+
+def test_clamped_inputs_are_named() -> None:
+    loaded = pronghorn.load(standardised(3), samples=rows(300))
+    inputs = rows(20)
+    inputs[3, 0] = 9e3
+    with (
+        pronghorn.serve(loaded, listen="127.0.0.1:0", trust="client-aided") as server,
+        pronghorn.connect(server.address, "client-aided") as client,
+    ):
+        with pytest.warns(pronghorn.errors.RangeWarning, match=r"1 input has values beyond .* \(x\[3\]\)"):
+            client.predict(inputs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pronghorn.errors.RangeWarning)
+            client.predict(inputs[:3])
+
+
+def test_a_feature_that_keeps_its_value_is_not_scaled_wrongly() -> None:
+    features = [{"exponent": 0, "offset": 0.0}, {"exponent": 64, "offset": 2024.0}]
+    value = {"low": -32, "high": 64, "fraction_bits": 2}
+    bounds = planned_bounds(json.dumps({"steps": [{"kind": {"features": features}, "value": value}]}))
+    table = np.array([[3, 2025], [9, 2024]], np.float32)
+    assert beyond(table, bounds) is None
+    assert "feature 0 reaches" in str(beyond(table * 100, bounds))
+
+
+def test_series_of_unlike_features_are_told_to_scale() -> None:
+    spreads = np.array([1e-3, 1, 1e4], np.float32)
+    constants = {"s": spreads, "w": floats(24, 2)}
+    nodes = [node("Div", "x s", "d"), node("Flatten", "d", "f"), node("MatMul", "f w", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 8, 3), constants), samples=spreads * floats(80, 8, 3))
+    with pytest.raises(pronghorn.PlanError, match="bring each feature to a like size before sending"):
+        loaded.plan()

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import pronghorn
 from helpers import model, node
-from pronghorn import multikey
+from pronghorn import _multikey_plan, multikey
 from pronghorn.cli import app
 from pronghorn.errors import InputError, PlanError, RunError
 
@@ -207,3 +207,14 @@ def test_what_cannot_run_between_three_is_refused(files: tuple[Path, Path], tmp_
     assert "--engine has no meaning" in refused(squares[:1], "--engine", "slot")
     text = CliRunner().invoke(app, ["predict", "x.png", "--server", "h:1", "--trust", "multi-key"]).stderr
     assert "pronghorn multikey" in " ".join(text.split())
+
+
+def test_weights_of_raw_features_are_exact() -> None:
+    """Of a price and of a ratio they differ by eight powers of ten."""
+    random = np.random.default_rng(6)
+    spreads = np.array([1e5, 1e-3, 1.0, 10.0], np.float32)
+    weights = (random.standard_normal((4, 2)) / spreads[:, None]).astype(np.float32)
+    rows = (spreads * random.standard_normal((40, 4))).astype(np.float32)
+    loaded = pronghorn.load(model([node("MatMul", "x w", "y")], ["N", 4], {"w": weights}), samples=rows)
+    plan = _multikey_plan.MultiKeyPlan(loaded)
+    assert np.abs(plan._native.run_oracle(rows).reshape(40, 2) - rows.astype(np.float64) @ weights).max() < 1e-9

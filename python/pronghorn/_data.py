@@ -177,7 +177,9 @@ def folder_pictures(folder: Path) -> list[Path]:
     """
     pictures = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
     if not pictures:
-        raise InputError(f"the folder {folder} holds no pictures ({', '.join(IMAGE_SUFFIXES)})")
+        inner = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+        hint = f"\n  what to do: give one of its folders, such as {folder / inner[0]}" if inner else ""
+        raise InputError(f"the folder {folder} holds no pictures ({', '.join(IMAGE_SUFFIXES)}){hint}")
     return pictures
 
 

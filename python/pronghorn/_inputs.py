@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ FAR = 4.0
 """Inputs that leave the planned range by this many times its width are not of its kind,"""
 OUTLIERS = 1e-3
 """unless they are no more than this share of all."""
+MUCH = 0.05
+"""A value that is clamped by more than this share of the range may change a result."""
+KEPT = 1e-9
+"""A range of a smaller share of its ends is that of a feature that keeps one value."""
 NARROW = 0.4
 """Nor are inputs that can never fill this share of it: made-up samples widen a range by two, real
 ones never do."""
@@ -77,6 +82,16 @@ def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
     return found.reshape(-1).astype(np.int64)
 
 
+def as_indices(labels: npt.ArrayLike, names: Sequence[str]) -> npt.NDArray[Any]:
+    """Labels that are all names of classes, as the indices of these; others as they are."""
+    found = _array(labels, "labels")
+    places = {name: index for index, name in enumerate(names)}
+    texts = [str(label) for label in found.ravel().tolist()]
+    if not texts or any(text not in places for text in texts):
+        return found
+    return np.array([places[text] for text in texts], np.int64).reshape(found.shape)
+
+
 def as_targets(targets: npt.ArrayLike, images: int, outputs: int) -> npt.NDArray[np.float64]:
     """The wanted outputs of each image, `(images, outputs)`."""
     found = _array(targets, "labels")
@@ -127,7 +142,7 @@ def beyond(values: Floats, expected: Bounds) -> str | None:
     if values.size == 0 or np.isnan(values).any():
         return None  # What is wrong there is said elsewhere.
     low, high = expected
-    far = FAR * (high - low)
+    far = np.where(high - low > KEPT * np.maximum(abs(low), abs(high)), FAR * (high - low), np.inf)
     if not np.any((values.max(axis=0) > high + far) | (values.min(axis=0) < low - far)):
         return None
     outside = (values > high + far) | (values < low - far)
@@ -140,6 +155,24 @@ def beyond(values: Floats, expected: Bounds) -> str | None:
     worst = int(np.count_nonzero(outside, axis=0).argmax())
     reach = f"feature {worst} reaches from {values[:, worst].min():.4g} to {values[:, worst].max():.4g}"
     return f"{reach}, but {_planned(float(low[worst]), float(high[worst]))}, to which it is clamped{hint}"
+
+
+def clamped(values: Floats, expected: Bounds) -> str | None:
+    """That rows have values which a plan clamps by much; None where none has."""
+    rows = values.reshape(len(values), -1)
+    low, high = expected
+    room = MUCH * (high - low)
+    # A feature that keeps one value has no range to be compared with.
+    far = ((rows > high + room) | (rows < low - room)) & (high - low > KEPT * np.maximum(abs(low), abs(high)))
+    found = np.flatnonzero(far.any(axis=1))
+    if found.size == 0:
+        return None
+    several = "1 input has" if found.size == 1 else f"{found.size} inputs have"
+    listed = ", ".join(map(str, found[:5].tolist())) + (", ..." if found.size > 5 else "")
+    return (
+        f"{several} values beyond the range that the plan is for, and these were clamped (x[{listed}]): the results "
+        "are likely wrong. The model's owner can plan with samples like them"
+    )
 
 
 def only_a_part(values: Floats, expected: Bounds) -> str | None:

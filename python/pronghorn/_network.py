@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
-from pronghorn._inputs import Range, as_inputs, planned_bounds, planned_range, warn_of_scale
+from pronghorn._inputs import Range, as_inputs, clamped, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, beyond_samples, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
@@ -554,6 +554,11 @@ class Client(Shaped):
         scales of their own have ranges of their own within it."""
         return planned_range(self.plan_json())
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The model's own names of its classes, from the server's plan; empty where they are 0, 1 and so on."""
+        return tuple(json.loads(self.plan_json())["class_names"])
+
     def plan_text(self, details: bool = False) -> str:
         """The server's plan as a table, and with all parameters where `details` says so."""
         return self._core.plan_text(details)
@@ -676,7 +681,7 @@ class Client(Shaped):
         finish = json.loads(self.plan_json())["finish"]
         kind = kind_of(finish, self.output_shape, outputs)
         found = Predictions.of(self._predict(x, progress), finish, kind)
-        return replace(found, beyond_samples=self.last_beyond_samples)
+        return replace(found, beyond_samples=self.last_beyond_samples, class_names=self.class_names)
 
     def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
@@ -689,6 +694,8 @@ class Client(Shaped):
         self.last_stats = Stats.of(len(inputs), {**found, "beyond_samples": count})
         if count:
             warnings.warn(beyond_samples(count, len(inputs)), RangeWarning, stacklevel=3)
+        if found["clamped_inputs"] and (problem := clamped(inputs, planned_bounds(self.plan_json()))):
+            warnings.warn(problem, RangeWarning, stacklevel=3)
         if unkept is not None:
             warnings.warn(f"the next connection fetches again what this one did: {unkept}", StoreWarning, stacklevel=3)
         self._warn_of_refill(stacklevel=4)

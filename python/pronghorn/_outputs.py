@@ -87,6 +87,8 @@ class Predictions:
     beyond_samples: npt.NDArray[np.bool_] | None = None
     """For each image, whether its result is beyond those of the server's samples, and so likely wrong. None where the
     plan does not say."""
+    class_names: tuple[str, ...] = ()
+    """The model's own names of its classes; empty where they are the indices."""
 
     @classmethod
     def of(cls, outputs: Floats, finish: Sequence[str], kind: str) -> Predictions:
@@ -109,6 +111,17 @@ class Predictions:
     def __len__(self) -> int:
         """The number of images."""
         return len(self.outputs)
+
+    def named(self) -> list[str]:
+        """The name of each image's class; its index where the model has no names.
+
+        Raises:
+            InputError: the outputs are no classes.
+        """
+        if self.classes is None:
+            raise InputError(f"outputs of kind {self.kind!r} have no classes: look at outputs")
+        names = self.class_names
+        return [names[index] if 0 <= index < len(names) else str(index) for index in self.classes.tolist()]
 
     def top(self, count: int) -> tuple[Classes, Floats]:
         """The `count` most probable classes or labels of each image, and their probabilities, most

@@ -64,9 +64,6 @@ def read_table(path: Path, label_column: str | None = None, features: int | None
     at = next((i for i, name in enumerate(names) if (name if label_column else name.lower()) in wanted), None)
     rest = [_numbers(path, column, content.lines) for i, column in enumerate(content.columns) if i != at]
     labels = None if at is None else _labels(content.columns[at])
-    if label_column is not None and labels is not None and labels.size and labels.dtype.kind not in "if":
-        problem = f"column {label_column!r} of {path} holds {labels[0]!s}"
-        raise InputError(f"{problem}: labels are numbers: of classes from 0 on, or values")
     return np.stack(rest, axis=1) if rest else np.empty((len(content.lines), 0)), labels
 
 
@@ -111,8 +108,14 @@ def _read_parquet(path: Path) -> _Content:
     return _Content(columns, list(range(1, table.num_rows + 1)))
 
 
+TRUTHS = {"true": 1.0, "false": 0.0}
+"""Booleans, as pandas writes them."""
+
+
 def _number(cell: Any) -> float | None:
-    """A finite number; None for anything else."""
+    """A finite number, or that of a boolean; None for anything else."""
+    if isinstance(cell, str) and cell.strip().lower() in TRUTHS:
+        return TRUTHS[cell.strip().lower()]
     try:
         number = float(cell)
     except (TypeError, ValueError):

@@ -6,9 +6,10 @@ use pronghorn_he::{
     bfv,
     ckks::{self, CkksError, WireError},
     multikey::{
-        Choice, Ciphertext, Common, Contribution, Decryptor, KeyRing, Limits, MultiKeyError, Party,
-        PublicKeys, Relinearisation, Rule, SecretKey,
+        Choice, Ciphertext, Common, Decryptor, KeyRing, Limits, MultiKeyError, Party, PublicKeys,
+        Relinearisation, Rule, SecretKey,
         bfv::{Ciphertext as BfvCiphertext, Setting},
+        contribute_all,
     },
 };
 use pronghorn_ring::{
@@ -385,10 +386,7 @@ impl<W: Word> Bench<W> {
                 let mut others = (0..parties)
                     .map(|i| Decryptor::new(secret(&self.common, i), &rule))
                     .collect::<Result<Vec<_>, _>>()?;
-                let contributions = others
-                    .iter_mut()
-                    .map(|party| party.contribute(x.extended(), &self.keys))
-                    .collect::<Result<Vec<Contribution<W>>, _>>()?;
+                let contributions = contribute_all(&mut others, x.extended(), &self.keys)?;
                 let kept = others[0].ledger();
                 Box::new(move || {
                     // A decryptor gives each result once: a fresh one each time.

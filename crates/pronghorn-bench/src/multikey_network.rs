@@ -10,7 +10,9 @@ use pronghorn_graph::{
 };
 use pronghorn_he::{
     ckks::{Encryptor, Plaintext, wire::packed_len},
-    multikey::{Choice, Ciphertext, Decryptor, KeyRing, MultiKeyError, Rule, SecretKey},
+    multikey::{
+        Choice, Ciphertext, Decryptor, KeyRing, MultiKeyError, Rule, SecretKey, contribute_all,
+    },
 };
 use pronghorn_multikey::{
     Aim, Bound, Bounds, Chain, Cloud, Counts, Network, NetworkError, Program, Setting,
@@ -228,20 +230,16 @@ impl NetworkBench {
         stages: &mut Vec<Stage>,
     ) -> Result<Plaintext<u32>, MultiKeyError> {
         let secret = |i| SecretKey::generate(self.setting.common(), &seed(i));
-        let mut parties = [1, 2].map(|i| Decryptor::new(secret(i), rule));
+        let parties = [1, 2].into_iter().map(|i| Decryptor::new(secret(i), rule));
+        let mut parties = parties.collect::<Result<Vec<_>, _>>()?;
         let started = Instant::now();
         let mut stage = |name: &str| {
             stages.push((name.to_owned(), started.elapsed().as_secs_f64()));
         };
-        let mut contributions = Vec::new();
-        for party in &mut parties {
-            let party = party.as_mut().map_err(|_| MultiKeyError::Common)?;
-            contributions.push(party.contribute(x.extended(), &self.keys)?);
-        }
+        let contributions = contribute_all(&mut parties, x.extended(), &self.keys)?;
         stage("re-randomisation, both parties");
         let mut partials = Vec::new();
         for party in &mut parties {
-            let party = party.as_mut().map_err(|_| MultiKeyError::Common)?;
             partials.push(party.decrypt(x.extended(), &contributions, |_| Ok(()))?);
         }
         stage("and partial decryptions, both parties");

@@ -508,6 +508,7 @@ fn plans_with_huge_windows_are_refused() {
             band_bytes: pronghorn_plan::plan::BAND_BYTES,
             key_checks: 1,
             sampled: None,
+            class_names: vec![],
             format: FORMAT,
             model: "hostile".into(),
             trust: TrustLevel::TwoParty,

@@ -110,8 +110,8 @@ pub struct Layer {
     /// Sizes.
     pub geometry: ConvGeometry,
     /// `(out_channels, in_channels/groups, kernel_h, kernel_w)`, row-major; a weight is `w / divisor`.
-    /// `|w| < 2^15`, or `|w| < 2^29` from [`lower_finely`].
-    pub weights: Vec<i32>,
+    /// Integers, `|w| < 2^15`, or `|w| < 2^53` from [`lower_finely`].
+    pub weights: Vec<f64>,
     /// The divisor: integers stand for multiples of its inverse. Positive.
     pub divisor: f64,
     /// One an output channel.
@@ -122,7 +122,7 @@ impl Layer {
     /// Largest sum of absolute integer weights of an output channel, and largest Euclidean norm.
     pub fn norms(&self) -> (f64, f64) {
         let norms = self.weights.chunks(self.geometry.row_len()).map(|row| {
-            let sum = |f: fn(f64) -> f64| row.iter().map(|&w| f(f64::from(w))).sum::<f64>();
+            let sum = |f: fn(f64) -> f64| row.iter().map(|&w| f(w)).sum::<f64>();
             (sum(f64::abs), sum(|w| w * w).sqrt())
         });
         norms.fold((0.0, 0.0), |most: (f64, f64), row| {
@@ -135,7 +135,7 @@ impl Layer {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Factor {
     /// One an element, bounded as the weights of a [`Layer`].
-    pub factors: Vec<i32>,
+    pub factors: Vec<f64>,
     /// The divisor: integers stand for multiples of its inverse. Positive.
     pub divisor: f64,
     /// One an element.
@@ -253,7 +253,7 @@ impl PolyOp {
                 let constants = factor.factors.iter().zip(&factor.addends);
                 let elements = read(0).iter().zip(constants);
                 elements
-                    .map(|(x, (&w, addend))| x * f64::from(w) / factor.divisor + addend)
+                    .map(|(x, (&w, addend))| x * w / factor.divisor + addend)
                     .collect()
             }
             Self::Square => read(0).iter().map(|x| x * x).collect(),
@@ -285,7 +285,7 @@ impl Layer {
                 layout::patch(geometry, group, at, x, &mut patch);
                 for o in group * rows_of_group..(group + 1) * rows_of_group {
                     let products = self.weights[o * row..][..row].iter().zip(&patch);
-                    let sum: f64 = products.map(|(&w, &x)| f64::from(w) * x).sum();
+                    let sum: f64 = products.map(|(&w, &x)| w * x).sum();
                     out[o * positions + position] = self.bias[o] + sum / self.divisor;
                 }
             }

@@ -104,7 +104,7 @@ impl Program {
         };
         match (op, &step.work) {
             (PolyOp::Linear(layer), Work::Linear(packing)) => {
-                let weight = |index: usize| f64::from(layer.weights[index]) / layer.divisor;
+                let weight = |index: usize| layer.weights[index] / layer.divisor;
                 let of_output = packing.products.iter().map(|products| {
                     let products = products.iter();
                     let values = products.map(|x| fill(packing.period, &x.weights, &weight));
@@ -115,8 +115,7 @@ impl Program {
                 Some((of_output.collect(), addends))
             }
             (PolyOp::Factor(factor), Work::Slotwise) => {
-                let factors =
-                    of_layout(&|element| f64::from(factor.factors[element]) / factor.divisor);
+                let factors = of_layout(&|element| factor.factors[element] / factor.divisor);
                 let addends = of_layout(&|element| factor.addends[element]);
                 Some((
                     factors.into_iter().map(|values| vec![values]).collect(),

@@ -7,17 +7,17 @@ use pronghorn_graph::{
     layout::Source,
     polynomial::{Factor, Layer, PolyGraph, PolyNode, PolyOp},
 };
-use pronghorn_he::multikey::{Choice, Ciphertext, Decryptor, KeyRing, SecretKey};
+use pronghorn_he::multikey::{Choice, Ciphertext, Decryptor, KeyRing, SecretKey, contribute_all};
 use pronghorn_multikey::{
     Aim, Bound, Bounds, Chain, Chosen, Cloud, Network, NetworkError, Program, Setting, Work,
 };
 use pronghorn_ring::random::Seed;
 
 /// Integers that look random.
-fn weights(count: usize, most: i32, salt: usize) -> Vec<i32> {
+fn weights(count: usize, most: i32, salt: usize) -> Vec<f64> {
     let number = |i: usize| ((i + salt) * 2_654_435_761 % 1_000_003) as i32;
     (0..count)
-        .map(|i| number(i) % (2 * most + 1) - most)
+        .map(|i| f64::from(number(i) % (2 * most + 1) - most))
         .collect()
 }
 
@@ -404,9 +404,7 @@ fn results_are_decrypted_within_the_error_asked_for() {
     });
     let slots = result.iter().map(|result| {
         let extended = result.extended();
-        let contributions: Vec<_> = (decryptors.iter_mut())
-            .map(|party| party.contribute(extended, keys).expect("allowed"))
-            .collect();
+        let contributions = contribute_all(&mut decryptors, extended, keys).expect("allowed");
         let partials: Vec<_> = (decryptors.iter_mut())
             .map(|party| {
                 party

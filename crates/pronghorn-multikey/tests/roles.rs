@@ -30,7 +30,7 @@ fn graph() -> PolyGraph {
         rms: 1.0,
     };
     let dense = |inputs: usize, outputs: usize| {
-        let weights = (0..inputs * outputs).map(|i| (i * 37 % 101) as i32 - 50);
+        let weights = (0..inputs * outputs).map(|i| (i * 37 % 101) as f64 - 50.0);
         PolyOp::Linear(Layer {
             geometry: ConvGeometry::dense(inputs, outputs),
             weights: weights.collect(),

@@ -27,7 +27,7 @@ fn graph() -> PolyGraph {
     };
     let layer = Layer {
         geometry: ConvGeometry::dense(4, 2),
-        weights: vec![5, -3, 2, 7, -1, 4, 6, -8],
+        weights: vec![5.0, -3.0, 2.0, 7.0, -1.0, 4.0, 6.0, -8.0],
         divisor: 16.0,
         bias: vec![0.25, -0.5],
     };

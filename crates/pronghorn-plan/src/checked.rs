@@ -158,6 +158,18 @@ impl CheckedPlan {
         })
     }
 
+    /// The same plan with names of the classes ([`Plan::class_names`]), shortened and without control
+    /// characters.
+    ///
+    /// # Errors
+    /// The plan gets too long.
+    pub(crate) fn with_class_names(&self, names: &[String]) -> Result<Self, PlanError> {
+        self.with_longer(Plan {
+            class_names: names.iter().map(|name| printable(name)).collect(),
+            ..self.0.plan.clone()
+        })
+    }
+
     /// Whether the server checks the client's keys: where floods hide what answers tell. Under masks
     /// false keys tell nothing.
     pub fn checks_keys(&self) -> bool {
@@ -171,6 +183,11 @@ impl CheckedPlan {
     pub(crate) fn with_features(&self, scales: FeatureScales) -> Result<Self, PlanError> {
         let mut plan = self.0.plan.clone();
         plan.steps[0].kind = StepKind::Features(scales);
+        self.with_longer(plan)
+    }
+
+    /// The same for a plan with more in it.
+    fn with_longer(&self, plan: Plan) -> Result<Self, PlanError> {
         let length = plan.to_bytes().len();
         match length > MAX_BYTES {
             true => Err(PlanError::TooLong { length }),
@@ -351,6 +368,10 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     if !is_name(&plan.model) {
         let reason = format!("a name has at most {MAX_NAME} bytes and no control characters");
         return field("model", reason);
+    }
+    if !plan.class_names.iter().all(|name| is_name(name)) {
+        let reason = format!("a name has at most {MAX_NAME} bytes and no control characters");
+        return field("class_names", reason);
     }
     if plan.finish.len() > MAX_FINISH {
         let reason = format!(

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 8;
+pub const FORMAT: u16 = 9;
 
 /// The model's name in a plan whose owner gives none.
 pub const MODEL: &str = "model";
@@ -53,6 +53,9 @@ pub struct Plan {
     /// result. None where there were no samples, results are not exact, or they are a class alone.
     /// A result beyond it is likely of an input unlike the samples.
     pub sampled: Option<[i32; 2]>,
+    /// The model's names of its classes, in the order of its outputs; none where they are their
+    /// indices.
+    pub class_names: Vec<String>,
 }
 
 /// Bytes of a band by default: fewer make more messages, and more take more memory.

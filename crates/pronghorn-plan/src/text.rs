@@ -83,6 +83,14 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
     writeln!(f, "trust level {}:", plan.trust)?;
     writeln!(f, "  server learns {}", plan.trust.server_learns())?;
     writeln!(f, "  client learns {}", plan.client_learns())?;
+    if !plan.class_names.is_empty() {
+        let names = plan.class_names.join(", ");
+        let names = match f.alternate() {
+            true => names,
+            false => cut(&names, LONGEST_NAME),
+        };
+        writeln!(f, "classes: {names}")?;
+    }
     writeln!(f, "batches of up to {} images", plan.max_batch)?;
     if let Some(lifetime) = plan.flood() {
         writeln!(f, "floods hide noise up to a distance of {lifetime}")?;

@@ -14,6 +14,7 @@ use crate::{array, native};
 #[derive(FromPyObject)]
 pub struct PlanOptions<'py> {
     name: Option<String>,
+    class_names: Vec<String>,
     trust: String,
     samples: Option<PyReadonlyArrayDyn<'py, f32>>,
     input_range: (f32, f32),
@@ -44,6 +45,7 @@ impl PlanOptions<'_> {
             .transpose()?;
         Ok(BuildOptions {
             name: self.name,
+            class_names: self.class_names,
             trust: Some(self.trust.parse().map_err(native)?),
             samples: samples.map(|(values, _)| values),
             input_range: self.input_range,

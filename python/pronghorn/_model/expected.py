@@ -29,7 +29,8 @@ class ExpectedError:
 
     error: float
     """Root mean square of the differences, before a Softmax or the like, over that of the float
-    model's outputs about the mean of each. With fewer than eight samples: over that of the outputs."""
+    model's outputs about the mean of each. With fewer than four tested samples that differ, and where no output
+    differs: over that of the outputs."""
     aim: float
     """What the planner aimed at (`error=`, or a default)."""
     about_mean: bool
@@ -37,7 +38,7 @@ class ExpectedError:
     alike: float
     """The share of the samples whose largest output is the float model's."""
     images: int
-    """Samples that it was measured on."""
+    """Samples that it was measured on, of which equal ones count once."""
     outputs: tuple[OutputError, ...]
     """The same for each output alone, in their order."""
     _text: str = field(repr=False)

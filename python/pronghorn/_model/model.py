@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
@@ -14,6 +15,7 @@ from pronghorn import _check, _native, _torch
 from pronghorn._float import run_float
 from pronghorn._inputs import (
     BYTES,
+    as_indices,
     as_inputs,
     as_labels,
     as_numbers,
@@ -118,7 +120,7 @@ def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None,
         imported = imported.with_class()
         with native_errors(InputError):
             native = native.with_class()
-    return Model(imported, native, options)
+    return Model(imported, native, dataclasses.replace(options, class_names=imported.class_names))
 
 
 def _load_module(case: _torch.Case, options: PlanOptions, *, shape: ShapeOption, output: Output) -> Model:
@@ -426,6 +428,12 @@ class Model(Shaped):
         case = Verification(compiled, inputs, options.samples, truth, self.finish, kind, self._imported.is_quantised)
         return case.report(case.run(self._imported, self._native, cores, progress, enter, secure))
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The model's own names of its classes, in the order of its outputs, as scikit-learn's classifiers have them;
+        empty where they are 0, 1 and so on."""
+        return self._imported.class_names
+
     def kind(self, asked: str | None = None, truth: npt.NDArray[Any] | None = None) -> str:
         """The kind of the outputs, as `kind_of` says it; a row of several outputs has values."""
         several = asked is None and len(self.outputs) > 1
@@ -435,7 +443,7 @@ class Model(Shaped):
         self, outputs: str | None, labels: npt.ArrayLike | None, images: int
     ) -> tuple[str, Classes | Targets | None]:
         """The kind of the outputs, and what they should be: classes, or values."""
-        given = None if labels is None else as_numbers(labels, "labels")
+        given = None if labels is None else as_numbers(as_indices(labels, self.class_names), "labels")
         kind = self.kind(outputs, given)
         if given is None:
             return kind, None

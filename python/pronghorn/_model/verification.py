@@ -135,8 +135,8 @@ class Verification:
         return tuple(StepSeconds(*step) for step in zip(names, predicted, seconds, strict=True))
 
 
-ROUNDING = 1e-6
-"""A spread of less than this part of the values is that of single precision."""
+ROUNDING = 2e-7
+"""A spread of less than this part of an output's values is that of single precision."""
 
 
 def disagreements(found: Integers, oracle: Integers, tolerance: int) -> int:
@@ -146,10 +146,11 @@ def disagreements(found: Integers, oracle: Integers, tolerance: int) -> int:
 
 def relative_error(found: Floats, wanted: Floats) -> float:
     """Root mean square of the differences, over that of `wanted` about the mean of each output; of
-    one image, or where they are the same but for rounding, over that of `wanted`."""
-    spread = _rms(wanted - wanted.mean(axis=0)) * np.sqrt(len(wanted) / max(1, len(wanted) - 1))
-    difference, size = _rms(found - wanted), _rms(wanted)
-    return difference / ((spread if spread > ROUNDING * size else size) or 1.0)
+    one image, or where no output differs but for rounding, over that of `wanted`."""
+    wide = wanted.astype(np.float64)
+    spreads = np.var(wide, axis=0) * (len(wide) / max(1, len(wide) - 1))
+    spread = np.sqrt(np.where(spreads > ROUNDING**2 * np.mean(wide**2, axis=0), spreads, 0.0).mean())
+    return _rms(found - wanted) / (float(spread) or _rms(wanted) or 1.0)
 
 
 def _rms(values: Floats) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._data import read_labels
-from pronghorn._inputs import NARROW, as_labels, beyond, only_a_part, planned_bounds, planned_range, takes_bytes
+from pronghorn._inputs import (
+    NARROW,
+    as_indices,
+    as_labels,
+    beyond,
+    only_a_part,
+    planned_bounds,
+    planned_range,
+    takes_bytes,
+)
 from pronghorn._tables import is_table
 from pronghorn.cli.console import warn
 from pronghorn.cli.options import Preparation
@@ -19,21 +29,38 @@ Labels = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
 
 
-def labels_of(path: Path | None, found: Numbers | None, images: int, total: int) -> Numbers | None:
+def labels_of(
+    path: Path | None,
+    found: Numbers | None,
+    images: int,
+    total: int,
+    names: Sequence[str] = (),
+    column: str | None = None,
+) -> Numbers | None:
     """The labels of the first `images` of `total` images.
 
     Args:
         path: the file that the user names.
-        found: labels beside the images, used without such a file; left out where they are no
-            numbers.
+        found: labels beside the images, used without such a file; left out, with a warning, where they are neither
+            numbers nor names of classes.
         images: how many images are used.
         total: how many images there are.
+        names: the names of the classes, whose indices are taken for them.
+        column: the column that the user names, of which `found` is.
 
     Raises:
-        InputError: the file cannot be read, or does not have labels of each image.
+        InputError: the file cannot be read, does not have labels of each image, or has others than numbers and names.
     """
     labels = found if path is None else read_labels(path)
-    if labels is None or (path is None and labels.dtype.kind not in "iubf"):
+    if labels is None:
+        return None
+    labels = as_indices(labels, names)
+    if path is None and labels.dtype.kind not in "iubf":
+        known = f"the model's classes are {', '.join(names)}" if names else "the model has no names of its classes"
+        problem = f"labels such as {labels.ravel()[0]!s} are no numbers, and {known}"
+        if column is not None:
+            raise InputError(f"column {column!r}: {problem}: give the index of each class, from 0 on, or values")
+        warn(f"the labels beside the data are ignored: {problem}")
         return None
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]

@@ -374,7 +374,7 @@ def check(
     reading = preparation.arguments()
     loaded = Reading(data=data).load(model, preparation)
     images, found, *_ = preparation.load(data, loaded.input_shape, loaded.takes_integers)
-    known = labels_of(None, found, len(images[:limit]), len(images))
+    known = labels_of(None, found, len(images[:limit]), len(images), loaded.class_names)
     kind = kind_of(loaded.finish, loaded.output_shape, "classes", known)
     truth = classes_only(known, kind, None)
     terms = ["--error", str(error), "--results", str(results)]

@@ -345,6 +345,8 @@ def _tables(titles: Titles, pieces: Pieces, read: Read) -> Iterator[dict[str, An
         table: dict[str, Any] = {"index": list(range(first, last)), "input": titles(first, last)}
         if found.classes is not None:
             table["class"] = found.classes.tolist()
+            if found.class_names:
+                table["name"] = found.named()
             if found.probabilities is not None:
                 table["probability"] = found.probabilities.max(axis=1).tolist()
         if found.beyond_samples is not None:

@@ -359,7 +359,7 @@ def _predict_pieces(
         raise failure
 
     def read(outputs: npt.NDArray[np.float32]) -> Predictions:
-        return Predictions.of(outputs, plan["finish"], batch.kind)
+        return replace(Predictions.of(outputs, plan["finish"], batch.kind), class_names=tuple(plan["class_names"]))
 
     write(out, batch.images.titles, pieces, read)
     accuracy = batch.accuracy(pieces.found(read))
@@ -388,10 +388,11 @@ def _open(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, 
     opened = [open_images(path, client.input_shape, values, column) for path in paths]
     images = Images(opened, wanted.limit)
     beside = opened[0].labels if len(paths) == 1 else None
-    known = labels_of(None if column else wanted.labels, beside, len(images), images.total)
+    path, names = None if column else wanted.labels, client.class_names
+    known = labels_of(path, beside, len(images), images.total, names, column)
     _check_index(finish, wanted)
     kind = kind_of(finish, client.output_shape, wanted.outputs, known)
-    truth = classes_only(known, kind, None if column else wanted.labels)
+    truth = classes_only(known, kind, path)
     return _Opened(images, truth, kind, any(each.were_bytes for each in opened))
 
 
@@ -404,11 +405,12 @@ def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, 
     total, images = len(images), images[: wanted.limit]
     check_range(images, client.plan_json(), preparation, any(each.were_bytes for each in loaded))
     beside = loaded[0].labels if len(paths) == 1 else None
-    known = labels_of(None if column else wanted.labels, beside, len(images), total)
+    path, names = None if column else wanted.labels, client.class_names
+    known = labels_of(path, beside, len(images), total, names, column)
     _check_index(finish, wanted)
     kind = kind_of(finish, client.output_shape, wanted.outputs, known)
     titles = [title for each in loaded for title in each.titles]
-    return _Batch(images, titles[: wanted.limit], classes_only(known, kind, None if column else wanted.labels), kind)
+    return _Batch(images, titles[: wanted.limit], classes_only(known, kind, path), kind)
 
 
 def _check_index(finish: list[str], wanted: Wanted) -> None:

@@ -32,11 +32,11 @@ class Results:
             found: the predictions, an image a row.
             top: how many classes or labels to show of each image; chosen by what the outputs are
                 where None.
-            names: the name of each class.
+            names: the name of each class; None for the model's own.
         """
         self._titles = titles
         self._found = found
-        self._names = names
+        self._names = names or list(found.class_names) or None
         self._ranked = None
         if found.probabilities is not None:
             self._ranked = found.top(top or (1 if found.kind == "classes" else SHOWN_VALUES))

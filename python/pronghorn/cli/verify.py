@@ -166,7 +166,8 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
         typical = images if given.samples is None else _samples(given.samples, load, column is not None)
         model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
-    known = labels_of(None if column else given.labels, found, len(images), total)
+    path = None if column else given.labels
+    known = labels_of(path, found, len(images), total, model.class_names, column)
     kind = model.kind(given.outputs, known)
     truth = classes_or_values(known, kind, given.labels, math.prod(model.output_shape))
     return _Case(model, images, truth, kind)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from pronghorn.errors import InputError, UnsupportedModelError
+from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
 from pronghorn.onnx.joining import join_inputs, join_outputs
@@ -63,6 +65,8 @@ class ImportedModel:
     """Whether the model left the size of a batch open."""
     is_quantised: bool
     """Whether it rounds values by QuantizeLinear, in whose place fixed point rounds."""
+    class_names: tuple[str, ...] = ()
+    """The model's own names of its classes, in the order of its outputs; empty where they are 0, 1 and so on."""
     takes_class: bool = False
     """Whether the result is the class that the output tells, and not the output itself."""
 
@@ -115,6 +119,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         UnsupportedModelError: something in it cannot be run; the error names it.
     """
     proto, opset, name = read(model)
+    names = class_names(proto.graph)
     wanted = _cut(proto, output)
     fix_sizes(proto, shape)
     inputs = join_inputs(proto, opset) if len(proto.graph.input) > 1 else {}
@@ -133,6 +138,8 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     result = lowering.values[output_name]
     title = name or str(proto.graph.name) or "model"
     nodes, last = _without_unread(lowering.nodes, result.index)
+    classes = max(2, math.prod(result.inner))
+    are_indices = any(node["op"]["kind"] == "arg_max" for node in nodes)
     graph = {"name": title, "nodes": nodes, "output": last}
     return ImportedModel(
         graph_json=json.dumps(graph, allow_nan=False),
@@ -149,6 +156,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         reference=reference,
         free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1,
         is_quantised=any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
+        class_names=names if are_indices or len(names) == classes else (),
     )
 
 

@@ -121,8 +121,14 @@ class Lowering:
             kind = self._without_sigmoid(value)
         if kind and not OPERATORS[site.operator].on_result:
             problem = f"it comes after a {kind}, which is supported only at the end of a model"
-            site.fail(problem, "end the model before that operator (--output NAME, output=NAME)")
+            before = self._name_before(value)
+            site.fail(problem, f"end the model before that operator (--output {before}, output={before!r})")
         return value
+
+    def _name_before(self, value: Value) -> str:
+        """The name of the value that the operator on the client which makes `value` reads."""
+        read = self._last_node(value)["inputs"][0]
+        return next((name for name, other in self.values.items() if other.index == read), "NAME")
 
     def finish_of(self, value: Value) -> str | None:
         """The operator on the client that `value` comes from, if any."""

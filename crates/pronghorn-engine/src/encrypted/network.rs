@@ -182,12 +182,12 @@ fn linear<W: Word>(
     basis: &RnsBasis<W>,
     step: &str,
 ) -> Result<Op<W>, EngineError> {
-    let weights = PackedWeights::new(&layer.geometry, &layer.weights).map_err(|source| {
-        EngineError::Weights {
+    let integers: Vec<i32> = layer.weights.iter().map(|&w| w as i32).collect();
+    let weights =
+        PackedWeights::new(&layer.geometry, &integers).map_err(|source| EngineError::Weights {
             step: step.to_owned(),
             source,
-        }
-    })?;
+        })?;
     let positions = node.elements / layer.bias.len();
     let bias = layer
         .bias
@@ -198,10 +198,9 @@ fn linear<W: Word>(
 }
 
 fn factors<W: Word>(factor: &Factor, node: &ProgramNode, basis: &RnsBasis<W>) -> Op<W> {
-    let factors: Vec<f64> = factor.factors.iter().map(|&f| f64::from(f)).collect();
     let addends: Vec<f64> = factor.addends.iter().map(|add| add * node.scale).collect();
     Op::Factor {
-        factors: residues(basis, node.limbs, &factors),
+        factors: residues(basis, node.limbs, &factor.factors),
         addends: residues(basis, node.limbs, &addends),
     }
 }

@@ -59,7 +59,7 @@ impl PolyGraph {
                     (norm / layer.divisor * of(0), false)
                 }
                 PolyOp::Factor(factor) => {
-                    let factors = factor.factors.iter().map(|f| f64::from(f.abs()));
+                    let factors = factor.factors.iter().map(|f| f.abs());
                     let most = factors.fold(0.0, f64::max);
                     (most / factor.divisor * of(0), independent)
                 }

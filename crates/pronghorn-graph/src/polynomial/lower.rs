@@ -42,8 +42,9 @@ pub fn lower_finely(
     lowered(graph, profile, &weight_bits, margin)
 }
 
-/// Bits of weights, sign included, that lose little of a layer's `f32`.
-pub const FINE_WEIGHT_BITS: u32 = 30;
+/// Bits of weights, sign included, that lose nothing of a layer's `f32` but where the largest is
+/// 2^29 times as large: of raw features, some weights are a million times others.
+pub const FINE_WEIGHT_BITS: u32 = 54;
 
 fn lowered(
     graph: &Graph,
@@ -279,7 +280,7 @@ impl Lowering<'_> {
         };
         let ones = Layer {
             geometry,
-            weights: vec![1; channels * area],
+            weights: vec![1.0; channels * area],
             divisor: area as f64,
             bias: vec![0.0; channels],
         };
@@ -320,23 +321,23 @@ fn spread(constants: &[f32], absent: f32, elements: usize) -> Vec<f32> {
 
 /// Integers of `bits` bits and the power of two that they are multiples of the inverse of. Divided
 /// by their greatest common divisor: constants that are few small integers cost no scale.
-fn integers(constants: &[f32], bits: u32) -> (Vec<i32>, f64) {
+fn integers(constants: &[f32], bits: u32) -> (Vec<f64>, f64) {
     let most = constants
         .iter()
         .fold(0.0, |most: f64, &x| most.max(f64::from(x).abs()));
     if most == 0.0 {
-        return (vec![0; constants.len()], 1.0);
+        return (vec![0.0; constants.len()], 1.0);
     }
-    let limit = f64::from((1 << (bits - 1)) - 1);
+    let limit = ((1i64 << (bits - 1)) - 1) as f64;
     let mut fraction = (limit / most).log2().floor() as i32;
     // Where the largest rounds up to one more bit than the limit has.
     while (most * f64::from(fraction).exp2()).round() > limit {
         fraction -= 1;
     }
     let scale = f64::from(fraction).exp2();
-    let mut integers: Vec<i32> = constants
+    let integers: Vec<i64> = constants
         .iter()
-        .map(|&x| (f64::from(x) * scale).round() as i32)
+        .map(|&x| (f64::from(x) * scale).round() as i64)
         .collect();
     let shift = integers
         .iter()
@@ -344,8 +345,8 @@ fn integers(constants: &[f32], bits: u32) -> (Vec<i32>, f64) {
         .map(|x| x.trailing_zeros())
         .min()
         .unwrap_or(0);
-    integers.iter_mut().for_each(|x| *x >>= shift);
-    (integers, scale / f64::from(1 << shift))
+    let integers = integers.iter().map(|x| (x >> shift) as f64).collect();
+    (integers, scale / f64::from(shift).exp2())
 }
 
 #[cfg(test)]
@@ -354,12 +355,15 @@ mod tests {
 
     #[test]
     fn integers_are_exact_where_they_can_be() {
-        assert_eq!(integers(&[1.0, -1.0, 0.0], 8), (vec![1, -1, 0], 1.0));
-        assert_eq!(integers(&[0.5, 0.25], 8), (vec![2, 1], 4.0));
-        assert_eq!(integers(&[0.0], 8), (vec![0], 1.0));
+        assert_eq!(integers(&[1.0, -1.0, 0.0], 8), (vec![1.0, -1.0, 0.0], 1.0));
+        assert_eq!(integers(&[0.5, 0.25], 8), (vec![2.0, 1.0], 4.0));
+        assert_eq!(integers(&[0.0], 8), (vec![0.0], 1.0));
         let (found, divisor) = integers(&[0.3, -0.7], 8);
-        assert_eq!((found, divisor), (vec![19, -45], 64.0));
+        assert_eq!((found, divisor), (vec![19.0, -45.0], 64.0));
+        // Weights of single precision are exact beside much larger ones.
+        let (found, divisor) = integers(&[1e6, 1.0 / 3.0], FINE_WEIGHT_BITS);
+        assert_eq!(found[1] / divisor, f64::from(1.0f32 / 3.0));
         // 127.6 would round to 128: one bit less.
-        assert_eq!(integers(&[127.6], 8), (vec![1], 1.0 / 128.0));
+        assert_eq!(integers(&[127.6], 8), (vec![1.0], 1.0 / 128.0));
     }
 }

@@ -8,7 +8,7 @@ use super::{
     centre::{self, Centring},
     linear::LayerScale,
     ranges, rows,
-    scale::{self, Range, SATURATED_BITS},
+    scale::{self, MOST_FRACTION, Range, SATURATED_BITS},
 };
 use crate::{
     fixed::{
@@ -423,7 +423,13 @@ impl<'a> Builder<'a> {
         input: usize,
     ) -> Result<usize, QuantiseError> {
         let op = FixedOp::Activation(op);
-        let direct = self.place[input];
+        let most = match &op {
+            FixedOp::Activation(ActivationOp::LeakyRelu { shift, .. }) => {
+                MOST_FRACTION - *shift as i32
+            }
+            _ => MOST_FRACTION / 2,
+        };
+        let direct = self.no_finer(self.place[input], most, self.ranges[input])?;
         let value = match self.bounds(&op, &[direct])?.fit() {
             Some(_) => direct,
             None => self.rounded(input, self.options.wide_bits)?,
@@ -471,9 +477,7 @@ impl<'a> Builder<'a> {
             .min();
         let rounded: Vec<usize> = inputs
             .iter()
-            .map(|&input| {
-                self.requantise(self.place[input], fraction.unwrap_or(0), self.ranges[input])
-            })
+            .map(|&input| self.beside(input, fraction.unwrap_or(0)))
             .collect::<Result<_, _>>()?;
         let (op, fraction) = self.shifts(&rounded, &op).ok_or_else(|| {
             let expected = "closer to each other, at most 2^31 apart";
@@ -486,6 +490,16 @@ impl<'a> Builder<'a> {
         self.push(op, rounded, fraction)
     }
 
+    /// A value at no more than `fraction` fraction bits, or zero where it rounds to that: the bits
+    /// that it would drop are more than an activation does.
+    fn beside(&mut self, input: usize, fraction: i32) -> Result<usize, QuantiseError> {
+        let (place, range) = (self.place[input], self.ranges[input]);
+        match range.nearest()(fraction) {
+            (0, 0) => self.requantise_into(place, fraction, |_| (0, 0)),
+            _ => self.requantise(place, fraction, range),
+        }
+    }
+
     /// Whether a value of this range needs no rounding before.
     pub(super) fn has_room(&self, range: Interval) -> bool {
         let half = 1i64 << (self.options.most_bits - 1);
@@ -495,13 +509,17 @@ impl<'a> Builder<'a> {
     /// The operator with the shifts that bring `values` to the finest scale among them, and that
     /// scale; `None` where a shift exceeds 31.
     fn shifts(&self, values: &[usize], op: impl Fn(&[u32]) -> LocalOp) -> Option<(FixedOp, i32)> {
-        let fractions = values
-            .iter()
-            .map(|&value| self.nodes[value].value.fraction_bits);
-        let finest = fractions.clone().max()?;
-        let shifts: Vec<u32> = fractions
-            .map(|fraction| (finest - fraction) as u32)
-            .collect();
+        let specs = values.iter().map(|&value| &self.nodes[value].value);
+        // Zero is zero at any scale.
+        let is_zero = |spec: &ValueSpec| spec.low == 0 && spec.high == 0;
+        let others = specs.clone().filter(|&spec| !is_zero(spec));
+        let finest = others.map(|spec| spec.fraction_bits).max();
+        let finest = finest.or(specs.clone().map(|spec| spec.fraction_bits).max())?;
+        let shift = |spec: &ValueSpec| match is_zero(spec) {
+            true => 0,
+            false => (finest - spec.fraction_bits) as u32,
+        };
+        let shifts: Vec<u32> = specs.map(shift).collect();
         shifts
             .iter()
             .all(|&shift| shift <= 31)

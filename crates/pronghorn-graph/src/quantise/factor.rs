@@ -3,7 +3,7 @@
 use super::{
     QuantiseError,
     builder::Builder,
-    scale::{Range, rounding_error},
+    scale::{MOST_FRACTION, Range, rounding_error},
 };
 use crate::{
     fixed::{ActivationOp, FixedOp},
@@ -86,9 +86,19 @@ impl Builder<'_> {
                 self.rounded(inputs[1], bits)?,
             ];
         }
-        let fraction = |&factor: &usize| self.nodes[factor].value.fraction_bits;
-        let fraction = factors.iter().map(fraction).sum();
+        if self.fraction_of(&factors) > MOST_FRACTION {
+            for (factor, input) in factors.iter_mut().zip(inputs) {
+                *factor = self.no_finer(*factor, MOST_FRACTION / 2, self.ranges[input])?;
+            }
+        }
+        let fraction = self.fraction_of(&factors);
         self.push(FixedOp::Product, factors, fraction)
+    }
+
+    /// The fraction bits of a product.
+    fn fraction_of(&self, factors: &[usize]) -> i32 {
+        let fraction = |&factor: &usize| self.nodes[factor].value.fraction_bits;
+        factors.iter().map(fraction).sum()
     }
 
     /// A square. Beside a product with that value it takes the product's factor: one rounding
@@ -96,7 +106,7 @@ impl Builder<'_> {
     pub(super) fn square(&mut self, input: usize) -> Result<usize, QuantiseError> {
         let square = FixedOp::Activation(ActivationOp::Square);
         if let Some(wanted) = self.finest_factor(input) {
-            let value = self.factor(input, wanted)?;
+            let value = self.factor(input, wanted.min(MOST_FRACTION / 2))?;
             if self.bounds(&square, &[value])?.fit().is_some() {
                 let fraction = self.nodes[value].value.fraction_bits;
                 return self.push(square, vec![value], 2 * fraction);

@@ -122,6 +122,19 @@ impl Builder<'_> {
         self.requantise_into(value, fraction, |fraction| range.clamps(fraction, costly))
     }
 
+    /// The same where a value has more fraction bits; others stay as they are.
+    pub(super) fn no_finer(
+        &mut self,
+        value: usize,
+        fraction: i32,
+        range: Range,
+    ) -> Result<usize, QuantiseError> {
+        match self.nodes[value].value.fraction_bits > fraction {
+            true => self.requantise(value, fraction, range),
+            false => Ok(value),
+        }
+    }
+
     /// The fixed-point value `value` without its lowest bits, in every channel.
     pub(super) fn dropped(&mut self, value: usize, bits: u32) -> Result<usize, QuantiseError> {
         let FixedNode {

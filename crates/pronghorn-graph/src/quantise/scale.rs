@@ -5,6 +5,9 @@ use crate::float::ValueProfile;
 /// Most fraction bits of values and weights, for ranges that are next to zero.
 pub(super) const MAX_FRACTION: i32 = 60;
 
+/// Most fraction bits that a value of a plan may have, as products of others do.
+pub(super) const MOST_FRACTION: i32 = 64;
+
 /// Fraction bits of values that are always zero, which others are added to.
 const ZERO_FRACTION: i32 = 30;
 

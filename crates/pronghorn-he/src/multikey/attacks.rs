@@ -7,8 +7,10 @@ use pronghorn_ring::{
 };
 
 use super::{
-    Choice, Ciphertext, Common, Contribution, Decryptor, Extended, KeyRing, Limits, Party,
-    PublicKeys, Relinearisation, Rule, SecretKey, decryption::share, keys::Parts,
+    Choice, Ciphertext, Common, Contribution, Decryptor, Extended, KeyRing, Limits, MultiKeyError,
+    Party, PublicKeys, Relinearisation, Rule, SecretKey, contribute_all,
+    decryption::{rerandomised, share},
+    keys::Parts,
 };
 use crate::{
     ckks::{Parameters, Plaintext},
@@ -83,9 +85,7 @@ impl Scene {
     fn protected(&self) -> [Vec<u64>; 2] {
         let mut parties = [0, 1].map(|i| self.decryptor(i));
         let result = self.sum.extended();
-        let contributions = parties
-            .each_mut()
-            .map(|party| party.contribute(result, &self.keys).expect("allowed"));
+        let contributions = contribute_all(&mut parties, result, &self.keys).expect("allowed");
         parties.each_mut().map(|party| {
             let given = party.decrypt(result, &contributions, |_| Ok(()));
             given.expect("allowed").share
@@ -187,9 +187,10 @@ fn the_noise_is_flooded() {
 }
 
 /// Whoever contributes last cancels the masks: with a "result" whose part at a party is `q / 4`,
-/// that party's share is its secret. An [answer](Decryptor::answer) takes no later contribution.
+/// that party's share is its secret. [Commitments](Decryptor::reveal) make all contributions before
+/// any is shown, and an [answer](Decryptor::answer) takes no later one.
 #[test]
-fn a_last_contribution_tells_the_secret_and_answers_take_none() {
+fn a_last_contribution_tells_the_secret_and_commitments_and_answers_take_none() {
     let scene = Scene::new();
     let ring = scene.common.ring();
     let (victim, secret) = (scene.party(0), scene.secret(0));
@@ -224,7 +225,11 @@ fn a_last_contribution_tells_the_secret_and_answers_take_none() {
     };
 
     let mut owner = scene.decryptor(0);
-    let own = owner.contribute(&chosen, &scene.keys).expect("allowed");
+    let mut client = scene.decryptor(1);
+    let offers = [&mut owner, &mut client].map(|party| party.contribute(&chosen, &scene.keys));
+    let [own, other] = offers.map(|offer| offer.expect("allowed"));
+    let commitments = [own.commitment(), other.commitment()];
+    let own = owner.reveal(&chosen, own, &commitments).expect("both");
     let mut zero = vec![0; 3 * LIMBS * N];
     for (poly, zero) in zero.chunks_exact_mut(LIMBS * N).enumerate() {
         for (limb, zero) in zero.chunks_exact_mut(N).enumerate() {
@@ -239,8 +244,13 @@ fn a_last_contribution_tells_the_secret_and_answers_take_none() {
         result: own.result,
         zero,
     };
-    let share = owner.decrypt(&chosen, &[own, forged], |_| Ok(()));
-    assert_eq!(matches(&share.expect("allowed").share), N / 2);
+    let shown = [own, forged];
+    let refused = owner.decrypt(&chosen, &shown, |_| Ok(()));
+    assert!(matches!(refused, Err(MultiKeyError::Commitments)));
+    // Without that check:
+    let (fresh, session) = rerandomised(&chosen, &shown).expect("both");
+    let share = owner.give(&fresh, session, chosen.digest(), |_| Ok(()));
+    assert_eq!(matches(&share.expect("once").share), N / 2);
 
     let mut owner = scene.decryptor(0);
     let (own, partial) = owner

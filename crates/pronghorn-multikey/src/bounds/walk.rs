@@ -230,7 +230,7 @@ impl<'a> Walk<'a> {
             packing.is_none() || step.layout.period == *slots || (!folds.is_empty() && covers);
         let (matrix, norms, factors) = match (op, packing, &node.op) {
             (PolyOp::Linear(layer), Some(packing), Op::Linear { geometry, .. }) => {
-                let weight = |index: usize| f64::from(layer.weights[index]) / layer.divisor;
+                let weight = |index: usize| layer.weights[index] / layer.divisor;
                 let rows = packing::rows(geometry).into_iter();
                 let matrix: Vec<Vec<(usize, f64)>> = rows
                     .map(|row| row.into_iter().map(|(j, w)| (j, weight(w))).collect())
@@ -246,7 +246,7 @@ impl<'a> Walk<'a> {
                 (matrix, norms, None)
             }
             (PolyOp::Factor(factor), ..) => {
-                let one = |f: &i32| f64::from(*f) / factor.divisor;
+                let one = |f: &f64| f / factor.divisor;
                 (
                     Vec::new(),
                     [0.0; 2],

@@ -47,8 +47,9 @@ pub(super) fn build(
     let aim = options.error.unwrap_or(method.aim);
     let samples: Vec<f64> = source.tested.iter().map(|&x| x.into()).collect();
     let (graph, fidelity) = precise_enough(source, aim, options)?;
-    let noise = NOISE_SHARE * aim * source.target.spread_share();
-    let schedule = schedule::schedule(&graph, &samples, noise, options.passes, options.flood_bits);
+    let most_error = NOISE_SHARE * aim * source.target.rms();
+    let (passes, flood_bits) = (options.passes, options.flood_bits);
+    let schedule = schedule::schedule(&graph, &samples, most_error, passes, flood_bits);
     let schedule = schedule.ok_or_else(|| BuildError::TooDeep {
         products: schedule::products(&graph),
         flood_bits: options.flood_bits,
@@ -226,6 +227,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         band_bytes: BAND_BYTES,
         key_checks: 1,
         sampled: None,
+        class_names: vec![],
     }
 }
 

@@ -6,7 +6,7 @@ use pronghorn_graph::{
 };
 use thiserror::Error;
 
-use super::far::Far;
+use super::hint::Hint;
 use crate::{
     names::Names,
     plan::PlanError,
@@ -114,7 +114,7 @@ pub enum BuildError {
         "the expected error is {at_most}, and {aim} was aimed at: results would be of little use. Give samples that \
          represent the inputs, and leave --weight-bits and --input-bits to the planner where you chose them{}{}",
         accept(*error),
-        far.map_or_else(String::new, |far| format!(". {far}")),
+        hint.map_or_else(String::new, |hint| format!(". {hint}")),
         at_most = at_most(*error)
     )]
     Imprecise {
@@ -122,8 +122,8 @@ pub enum BuildError {
         error: f64,
         /// What was aimed at.
         aim: f64,
-        /// A sample that may be why.
-        far: Option<Far>,
+        /// What of the samples may be why.
+        hint: Option<Hint>,
     },
     /// Not a polynomial network.
     #[error(transparent)]

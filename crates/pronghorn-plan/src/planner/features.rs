@@ -15,15 +15,11 @@ use crate::objective::Goal;
 /// each feature to a range of its own.
 const WORTHWHILE: f64 = 0.8;
 
-/// A factor on the range of scaled samples. Inputs beyond a feature's range are clamped, and more
-/// features than the largest are near its end.
-pub(super) const HEADROOM: f32 = 1.25;
-
 /// A constant feature that moves a first layer by so many times the range of the samples leaves
 /// others too few bits.
 const OVERWHELMING: f64 = 64.0;
 
-/// Rows that tell that range, about.
+/// Rows that tell that range, about, and rows with a moved feature at a time.
 const MOVED_ROWS: usize = 64;
 
 /// A network on scaled features.
@@ -49,30 +45,34 @@ impl Scaled {
             .flatten()
             .copied()
             .collect();
-        let moved = constants.iter().flat_map(|&at| {
-            let mut row = rows[..features].to_vec();
-            row[at] += f32::from(self.scales.0[at].exponent).exp2();
-            row
-        });
-        let moved: Vec<f32> = moved.collect();
-        let is_overwhelming = |layer: usize| {
+        let moved = |some: &[usize]| -> Vec<f32> {
+            let each = some.iter().flat_map(|&at| {
+                let mut row = rows[..features].to_vec();
+                row[at] += f32::from(self.scales.0[at].exponent).exp2();
+                row
+            });
+            each.collect()
+        };
+        let overwhelming = |layer: usize| -> Vec<bool> {
             let graph = up_to(&self.graph, layer);
             let run = |rows: &[f32]| float::evaluate(&graph, rows, rows.len() / features).ok();
             let outputs = graph.nodes[layer].shape.iter().product();
-            let (Some(clean), Some(moved)) = (run(&rows), run(&moved)) else {
-                return vec![false; constants.len()];
-            };
+            let clean = run(&rows).unwrap_or_default();
             let range = largest_range(&clean, outputs);
             let is_far = |moved: &[f32]| {
                 let pairs = moved.iter().zip(&clean[..outputs]);
                 let farthest = pairs
                     .map(|(a, b)| f64::from(a - b).abs())
                     .fold(0.0, f64::max);
-                range > 0.0 && farthest > OVERWHELMING * range
+                farthest > OVERWHELMING * range
             };
-            moved.chunks(outputs).map(is_far).collect()
+            let of_some = |some: &[usize]| match run(&moved(some)) {
+                Some(moved) if range > 0.0 => moved.chunks(outputs).map(is_far).collect(),
+                _ => vec![false; some.len()],
+            };
+            constants.chunks(MOVED_ROWS).flat_map(of_some).collect()
         };
-        let found: Vec<Vec<bool>> = first_layers(&self.graph).map(is_overwhelming).collect();
+        let found: Vec<Vec<bool>> = first_layers(&self.graph).map(overwhelming).collect();
         let places = constants.iter().enumerate();
         let kept = places.filter(|&(at, _)| found.iter().any(|of_layer| of_layer[at]));
         kept.map(|(_, &feature)| feature).collect()
@@ -168,13 +168,16 @@ fn up_to(graph: &Graph, node: usize) -> Graph {
 /// The largest range of an output, `[row][output]`.
 fn largest_range(results: &[f32], outputs: usize) -> f64 {
     let range = |output: usize| {
-        let values = results[output..].iter().step_by(outputs);
+        let values = results.iter().skip(output).step_by(outputs);
         let ends = values.fold([f32::INFINITY, f32::NEG_INFINITY], |[low, high], &value| {
             [low.min(value), high.max(value)]
         });
         f64::from(ends[1]) - f64::from(ends[0])
     };
-    (0..outputs).map(range).fold(0.0, f64::max)
+    match results.is_empty() {
+        true => 0.0,
+        false => (0..outputs).map(range).fold(0.0, f64::max),
+    }
 }
 
 /// Whether there is a plan that reaches the aim.
@@ -206,6 +209,21 @@ pub(super) fn better(
             }
         }
         _ => closest(scaled, on_one_scale),
+    }
+}
+
+/// The second plan where it reaches the aim, or errs much less than the first: it ignores features.
+pub(super) fn much_closer(
+    first: Result<Built, BuildError>,
+    second: Result<Built, BuildError>,
+) -> Result<Built, BuildError> {
+    match (&first, &second) {
+        (Ok(one), Ok(other))
+            if !is_reached(&second) && other.fidelity.error > WORTHWHILE * one.fidelity.error =>
+        {
+            first
+        }
+        _ => closest(first, second),
     }
 }
 

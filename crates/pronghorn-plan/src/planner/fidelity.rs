@@ -17,25 +17,24 @@ pub const REFUSE: f64 = 5.0;
 /// With more outputs than this the errors of all are summed up in a line.
 const MOST_LINES: usize = 10;
 
-/// An output with an error of more than this part of its own spread tells nothing.
-const USELESS: f64 = 0.5;
-
-/// Noise of so small a part of the results' size is large beside a spread that is less: the mean
-/// hides it, as that of prices does.
-const HIDDEN: f64 = 0.25;
-
 /// Values that lie so many times the median deviation from the median are no spread: of normal
 /// ones, four standard deviations.
 const FAR: f64 = 6.0;
 
-/// One in so many may: more are what the outputs are like.
+/// No more than so many: more may be rare events.
+const ALONE: usize = 2;
+
+/// So many times as far is no rare event, either, of one value in [`FEW`].
+const VERY_FAR: f64 = 100.0;
+
+/// See [`VERY_FAR`].
 const FEW: usize = 20;
 
 /// With fewer images a mean says nothing.
 const LEAST_IMAGES: usize = 4;
 
-/// A part of the sum of squares that rounding in single precision is below.
-const ROUNDING: f64 = 1e-12;
+/// A part of an output's sum of squares that rounding in single precision is below.
+const ROUNDING: f64 = 4e-14;
 
 /// The expected error of a plan: of its network, which runs equal, on samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,8 +42,8 @@ pub struct Fidelity {
     /// What the planner aimed at.
     pub aim: f64,
     /// Root mean square of the difference to the float result, before softmax and the like, over
-    /// that of the float result about the mean of each output. Without samples, or with a few: over
-    /// that of the float result itself.
+    /// that of the float result about the mean of each output. Without samples, with a few, and
+    /// where no output differs over samples: over that of the float result itself.
     pub error: f64,
     /// Whether it is about the mean.
     pub about_mean: bool,
@@ -74,14 +73,14 @@ impl Fidelity {
             .map(|output| target.squares(found, output))
             .collect();
         let all = each.iter().fold(Squares::default(), Squares::plus);
-        let about_mean = all.has_spread();
+        let about_mean = all.spread > 0.0;
         let output = |squares: &Squares| OutputError {
-            error: squares.error(about_mean),
+            error: squares.error(),
             rmse: (squares.difference / images as f64).sqrt(),
         };
         Self {
             aim,
-            error: all.error(about_mean),
+            error: all.error(),
             about_mean,
             alike: alike(found, wanted, target.outputs) as f64 / images as f64,
             images: images.min(target.distinct),
@@ -118,18 +117,19 @@ impl Fidelity {
     /// What users are told of outputs whose errors larger ones hide.
     pub(super) fn hidden(&self) -> Option<String> {
         let count = self.outputs.len();
-        if !self.about_mean || count > MOST_LINES {
+        if !self.about_mean || !(2..=MOST_LINES).contains(&count) || self.error > WARN * self.aim {
             return None;
         }
         let useless = |(at, output): (usize, &OutputError)| {
-            (output.error > USELESS).then(|| format!("{at} ({:.2})", output.error))
+            let is_useless = output.error > REFUSE * self.aim && output.error.is_finite();
+            is_useless.then(|| format!("{at} ({:.2})", output.error))
         };
         let all = self.outputs.iter().enumerate().filter_map(useless);
         let all: Vec<String> = all.collect();
         (!all.is_empty()).then(|| {
             format!(
                 "larger outputs hide the expected error of output {}, as a part of its own spread. Let the \
-                 model give outputs of like sizes, or plan each alone (--output NAME, output=NAME)",
+                 model give outputs of like sizes, or a model for each",
                 all.join(" and of output ")
             )
         })
@@ -144,7 +144,7 @@ impl Fidelity {
             false => Err(BuildError::Imprecise {
                 error,
                 aim,
-                far: None,
+                hint: None,
             }),
         }
     }
@@ -200,11 +200,9 @@ impl std::fmt::Display for Fidelity {
 #[derive(Clone, Copy, Default)]
 struct Squares {
     difference: f64,
-    /// 0 where too little is known of the mean.
+    /// 0 where too little is known of the mean, and where all are alike but for rounding.
     spread: f64,
     size: f64,
-    /// The same without what is far from most.
-    near: f64,
 }
 
 impl Squares {
@@ -213,23 +211,21 @@ impl Squares {
             difference: self.difference + other.difference,
             spread: self.spread + other.spread,
             size: self.size + other.size,
-            near: self.near + other.near,
         }
     }
 
-    /// Whether outputs differ by more than rounding in single precision.
-    fn has_spread(&self) -> bool {
-        self.spread > ROUNDING * self.near
-    }
-
-    fn error(&self, about_mean: bool) -> f64 {
-        let of = match about_mean && self.has_spread() {
+    /// What differences are parts of.
+    fn whole(&self) -> f64 {
+        match self.spread > 0.0 {
             true => self.spread,
             false => self.size,
-        };
+        }
+    }
+
+    fn error(&self) -> f64 {
         match self.difference {
             0.0 => 0.0,
-            difference => (difference / of).sqrt(),
+            difference => (difference / self.whole()).sqrt(),
         }
     }
 }
@@ -260,7 +256,7 @@ impl Target<'_> {
     pub fn changed(&self, error: f64) -> f64 {
         let images = self.wanted.len() / self.outputs;
         // Two outputs err.
-        let deviation = error * (2.0 * self.size() / self.wanted.len() as f64).sqrt();
+        let deviation = error * self.rms() * std::f64::consts::SQRT_2;
         if deviation <= 0.0 {
             return 0.0;
         }
@@ -279,30 +275,16 @@ impl Target<'_> {
         changed / images as f64
     }
 
-    /// Root mean square of the results about their means, over that of the results, where it is
-    /// less than [`HIDDEN`]; 1 elsewhere.
-    pub fn spread_share(&self) -> f64 {
-        let all = self.sums();
-        let share = (all.spread / all.size).sqrt();
-        match all.has_spread() && share < HIDDEN {
-            true => share,
-            false => 1.0,
-        }
+    /// The root mean square that errors are parts of.
+    pub fn rms(&self) -> f64 {
+        (self.size() / self.wanted.len() as f64).sqrt()
     }
 
     /// The sum of squares that errors are parts of.
     pub fn size(&self) -> f64 {
-        let all = self.sums();
-        match all.has_spread() {
-            true => all.spread,
-            false => all.size,
-        }
-    }
-
-    /// The sums of all outputs of the float network.
-    fn sums(&self) -> Squares {
         let each = (0..self.outputs).map(|output| self.squares(self.wanted, output));
-        each.fold(Squares::default(), |all, squares| all.plus(&squares))
+        let all = each.fold(Squares::default(), |all, squares| all.plus(&squares));
+        all.whole()
     }
 
     /// The sums of one output.
@@ -314,18 +296,17 @@ impl Target<'_> {
         let sum = |values: &[f64]| values.iter().map(|&value| square(value)).sum::<f64>();
         let (found, wanted) = (of(found), of(self.wanted));
         let differences: Vec<f64> = found.iter().zip(&wanted).map(|(f, w)| f - w).collect();
-        let near = match self.real {
-            true => nearer(&wanted),
-            false => wanted.clone(),
+        let of_spread = match self.real && self.distinct >= LEAST_IMAGES {
+            true => {
+                let near = nearer(&wanted);
+                Some(spread(&near)).filter(|&spread| spread > ROUNDING * sum(&near))
+            }
+            false => None,
         };
         Squares {
             difference: sum(&differences),
-            spread: match self.real && self.distinct >= LEAST_IMAGES {
-                true => spread(&near),
-                false => 0.0,
-            },
+            spread: of_spread.unwrap_or(0.0),
             size: sum(&wanted),
-            near: sum(&near),
         }
     }
 }
@@ -339,18 +320,25 @@ fn spread(values: &[f64]) -> f64 {
     sum * count / (count - 1.0)
 }
 
-/// The values, clamped to [`FAR`] times the median deviation from the median, where few are beyond.
-/// One wrong sample would hide the errors of all others.
+/// The values, of which a few lie far from all others: they come to [`FAR`] times the median
+/// deviation from the median. One wrong sample would hide the errors of all others.
 fn nearer(values: &[f64]) -> Vec<f64> {
     let middle = median(values);
     let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     let far = FAR * median(&deviations);
-    let beyond = deviations.iter().filter(|&&deviation| deviation > far);
-    if beyond.count() > (values.len() / FEW).max(1) || far == 0.0 {
-        return values.to_vec();
-    }
-    let near = |value: &f64| value.max(middle - far).min(middle + far);
-    values.iter().map(near).collect()
+    let beyond = |limit: f64| deviations.iter().filter(|&&d| d > limit).count();
+    let few = (values.len() / FEW).max(1);
+    let limit = match far {
+        0.0 => return values.to_vec(),
+        _ if beyond(far) <= few.min(ALONE) => far,
+        _ if beyond(VERY_FAR * far) <= few => VERY_FAR * far,
+        _ => return values.to_vec(),
+    };
+    let near = |(value, deviation): (&f64, &f64)| match *deviation > limit {
+        true => middle + far.copysign(value - middle),
+        false => *value,
+    };
+    values.iter().zip(&deviations).map(near).collect()
 }
 
 /// The upper one of two.
@@ -474,6 +462,18 @@ mod tests {
             .collect();
         let near = both.iter().map(|w| w + 0.1).collect::<Vec<_>>();
         assert!(error(&near, &both) < 0.03);
+        // Nor are three that are rare events.
+        let rare: Vec<f32> = (0..160)
+            .map(|at| {
+                if at % 40 < 2 {
+                    2.0
+                } else {
+                    (at % 7) as f32 / 1e2
+                }
+            })
+            .collect();
+        let near = rare.iter().map(|w| w + 0.01).collect::<Vec<_>>();
+        assert!(error(&near, &rare) < 0.03);
         // Of equal samples nothing is known.
         let alike = Target {
             distinct: 1,
@@ -484,11 +484,24 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_may_hide_the_spread() {
+    fn errors_are_parts_of_what_differs() {
+        // Prices, which differ by a unit beside a large mean.
         let prices = |mean: f32| [mean + 1.0, mean, mean - 1.0, mean].repeat(2);
-        let share = |mean, real| target(&prices(mean), real).spread_share();
-        assert!((share(100.0, true) - 0.0082).abs() < 1e-3);
-        assert_eq!((share(1.0, true), share(100.0, false)), (1.0, 1.0));
+        let rms = |mean, real| target(&prices(mean), real).rms();
+        assert!((rms(100.0, true) - 0.816).abs() < 1e-3);
+        assert!((rms(100.0, false) - 100.0).abs() < 0.01);
+        // A large constant beside a score hides nothing.
+        let wanted = [1.0f32, 2e6, -1.0, 2e6].repeat(8);
+        let found: Vec<f32> = wanted
+            .iter()
+            .map(|w| if *w > 2.0 { *w } else { w * 0.5 })
+            .collect();
+        let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
+        assert!(
+            fidelity.about_mean && (fidelity.error - 0.48).abs() < 0.01,
+            "{fidelity:?}"
+        );
+        assert!(fidelity.judge().is_err());
     }
 
     #[test]

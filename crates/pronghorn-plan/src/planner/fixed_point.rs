@@ -124,10 +124,12 @@ fn keeping_labels(source: &Source<'_>, aim: f64) -> f64 {
     let (graph, target) = (source.graph, &source.target);
     let ends = |node: &Node| matches!(node.op, Op::Softmax | Op::ArgMax);
     let gives_label = graph.nodes.iter().any(ends);
+    // Each of several probabilities is a label of its own.
+    let are_labels = graph.nodes.iter().any(|node| node.op == Op::Sigmoid);
     let is_row = graph.nodes[graph.tail().0].shape.len() == 1;
     let images = target.wanted.len() / target.outputs;
     let tells = target.real && images >= LEAST_LABELLED;
-    match tells && is_row && (gives_label || target.outputs >= MANY_OUTPUTS) {
+    match tells && is_row && (gives_label || target.outputs >= MANY_OUTPUTS && !are_labels) {
         true => aim * (MOST_CHANGED / target.changed(aim)).clamp(LEAST_AIM, 1.0),
         false => aim,
     }
@@ -164,7 +166,7 @@ struct Search<'a> {
     most_bits: u32,
     /// The aim that users are told.
     stated: f64,
-    /// What is aimed at: no more.
+    /// What is aimed at: the same or less.
     aim: f64,
 }
 

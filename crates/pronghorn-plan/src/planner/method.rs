@@ -130,6 +130,7 @@ impl Lowered {
             band_bytes: (options.memory / 32).clamp(LEAST_BAND_BYTES, BAND_BYTES),
             key_checks: 1,
             sampled: None,
+            class_names: vec![],
         };
         Ok(Planned {
             plan: batched(plan, &names, options.memory)?,

@@ -9,11 +9,11 @@ mod draft;
 pub mod encrypted;
 mod engines;
 mod error;
-mod far;
 mod features;
 mod fidelity;
 mod fixed_point;
 mod guards;
+mod hint;
 mod method;
 mod multikey;
 mod options;
@@ -38,8 +38,8 @@ use pronghorn_graph::{
 
 pub use built::{Built, Computation, Encrypted, Weights};
 pub use error::BuildError;
-pub use far::Far;
 pub use fidelity::{Fidelity, OutputError, REFUSE, WARN};
+pub use hint::Hint;
 pub use multikey::polynomial;
 pub use options::{
     BuildOptions, Engine, KEY_CHECKS, Opening, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR,
@@ -47,7 +47,7 @@ pub use options::{
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
 use self::{
-    features::{HEADROOM, Scaled},
+    features::Scaled,
     fidelity::Target,
     method::{Method, Methods, Source, multiply_adds},
 };
@@ -94,11 +94,12 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
         (BuildError::Imprecise { error, aim, .. }, Some(samples)) => BuildError::Imprecise {
             error,
             aim,
-            far: far::farthest(samples, graph.input_len()),
+            hint: hint::of(samples, &graph.nodes[0].shape),
         },
         (error, _) => error,
     })?;
     let plan = built.plan.with_key_checks(options.key_checks);
+    let plan = plan.and_then(|plan| plan.with_class_names(&options.class_names));
     let plan = plan.map_err(|source| BuildError::refused(source, &built.names))?;
     Ok(Built { plan, ..built })
 }
@@ -120,12 +121,12 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
         graph,
         samples: &samples,
     };
-    let plan = |graph: &Graph, samples: (&[f32], f32), methods: Methods| {
+    let plan = |graph: &Graph, samples: &[f32], methods: Methods| {
         planned(graph, samples, margin, &model, methods, options)
     };
-    let on_one_scale = |methods: Methods| plan(&folded, (&samples, 1.0), methods);
+    let on_one_scale = |methods: Methods| plan(&folded, &samples, methods);
     let on_scales = |scaled: &Scaled, methods: Methods| {
-        let built = plan(&scaled.graph, (&scaled.samples, HEADROOM), methods);
+        let built = plan(&scaled.graph, &scaled.samples, methods);
         built.and_then(|built| scaled.complete(built))
     };
     let precise_first = |best: &dyn Fn(Methods) -> Result<Built, BuildError>| {
@@ -149,7 +150,7 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     match features::with_constants(graph, &folded, options) {
         Some(scaled) => {
             let kept = precise_first(&|methods| on_scales(&scaled, methods));
-            features::closest(first, kept)
+            features::much_closer(first, kept)
         }
         None => first,
     }
@@ -186,10 +187,10 @@ impl Model<'_> {
     }
 }
 
-/// The plan of a graph after the passes. `headroom` is a factor on the samples' range.
+/// The plan of a graph after the passes.
 fn planned(
     graph: &Graph,
-    (samples, headroom): (&[f32], f32),
+    samples: &[f32],
     margin: f32,
     model: &Model<'_>,
     methods: Methods,
@@ -222,9 +223,13 @@ fn planned(
     };
     let mut survey = float::survey(&graph, &samples[..images * elements], images, roles)?;
     let input = &mut survey.profile.values[0];
-    (input.min, input.max) = (input.min * headroom, input.max * headroom);
     if options.samples.is_some() {
-        [input.min, input.max] = samples::rounded([input.min, input.max]);
+        let range = [input.min, input.max];
+        let range = match graph.nodes[0].shape.len() {
+            ..=2 => samples::with_headroom(range, samples, elements),
+            _ => range,
+        };
+        [input.min, input.max] = samples::rounded(range);
     }
     let graph = match method.circuits && options.samples.is_some() {
         true => fill(graph, &mut survey, margin),

@@ -37,6 +37,8 @@ pub enum Opening {
 pub struct BuildOptions {
     /// The model's name for clients; none: [`MODEL`]. That of its file stays with its owner.
     pub name: Option<String>,
+    /// The model's names of its classes, for clients; none where they are their indices.
+    pub class_names: Vec<String>,
     /// None: [`TrustLevel::TwoParty`].
     pub trust: Option<TrustLevel>,
     /// Inputs to choose ranges from, `images * elements` values; none: see
@@ -101,6 +103,7 @@ impl Default for BuildOptions {
     fn default() -> Self {
         Self {
             name: None,
+            class_names: vec![],
             trust: None,
             samples: None,
             input_range: (0.0, 1.0),

@@ -29,6 +29,22 @@ pub(super) fn samples(
     }
 }
 
+/// A factor on the range of rows and series, where other inputs are more extreme than samples are.
+pub(super) const HEADROOM: f32 = 1.25;
+
+/// A range with [`HEADROOM`] at each end that is not the inputs' own: that of indicators, and of
+/// bytes, is the end of several samples.
+pub(super) fn with_headroom([low, high]: [f32; 2], samples: &[f32], elements: usize) -> [f32; 2] {
+    let has = |end: f32| move |row: &&[f32]| row.contains(&end);
+    let is_own = |end: f32| samples.chunks(elements).filter(has(end)).count() > 1;
+    let away = |end: f32, is_outward: bool| match (is_own(end), is_outward) {
+        (true, _) => end,
+        (false, true) => end * HEADROOM,
+        (false, false) => end / HEADROOM,
+    };
+    [away(low, low < 0.0), away(high, high > 0.0)]
+}
+
 /// A range around that of the owner's samples, which tells little of them: its ends are sixteenths
 /// of the power of two above the larger one, and above 15/16 of it the power of two less `2^-i` of
 /// it. No number of bits holds fewer fraction bits of it than of the samples' own range.

@@ -92,14 +92,14 @@ struct Choice<'a> {
     special: usize,
 }
 
-/// The cheapest schedule whose error, flood included, is at most `tolerance` times the root mean
-/// square of the result; none where no parameters of at least 128 bits of security carry the
-/// network. `samples` are inputs to measure noise on, and all answers under a key are to be within
+/// The cheapest schedule whose error of a result, flood included, has a standard deviation of at
+/// most `most_error`; none where no parameters of at least 128 bits of security carry the network.
+/// `samples` are inputs to measure noise on, and all answers under a key are to be within
 /// statistical distance `2^-flood_bits` of what their values say.
 pub fn schedule(
     graph: &PolyGraph,
     samples: &[f64],
-    tolerance: f64,
+    most_error: f64,
     passes: Passes,
     flood_bits: u32,
 ) -> Option<Schedule> {
@@ -111,7 +111,7 @@ pub fn schedule(
         graph,
         gains: graph.measured_gains(samples),
         worst_gains: graph.worst_gains(HEADROOM),
-        most_error: tolerance * graph.result().rms,
+        most_error,
         passes,
         flood_bits,
     };

@@ -37,7 +37,7 @@ pub fn graph(sign: i32) -> PolyGraph {
         rms: 1.0,
     };
     let dense = |inputs: usize, outputs: usize| {
-        let weights = (0..inputs * outputs).map(|i| sign * ((i * 37 % 101) as i32 - 50));
+        let weights = (0..inputs * outputs).map(|i| f64::from(sign * ((i * 37 % 101) as i32 - 50)));
         PolyOp::Linear(Layer {
             geometry: ConvGeometry::dense(inputs, outputs),
             weights: weights.collect(),

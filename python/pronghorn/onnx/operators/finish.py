@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from onnx import NodeProto
 
-from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -50,8 +49,10 @@ def _sigmoid(lowering: Lowering, site: Site) -> Value:
 def _whole(site: Site, value: Value, axes: Iterable[int]) -> None:
     """Refuses an operation that is not over all of an image's values."""
     if math.prod(value.shape[axis] for axis in axes) != math.prod(value.shape):
+        name = site.input(0)
         site.fail(
-            f"it works on parts of a value of shape {list(value.shape)}", f"only over all of it is supported, {CUT}"
+            f"it works on parts of a value of shape {list(value.shape)}",
+            f"only over all of it is supported: end the model before it (--output {name}, output={name!r})",
         )
 
 

@@ -43,13 +43,19 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
     value, matrix = (lowering.value(site, 0 if left else 1), lowering.required(site, 1 if left else 0))
     if matrix.ndim > 2 and all(size == 1 for size in matrix.shape[:-2]) and len(value.shape) >= matrix.ndim:
         matrix = matrix.reshape(matrix.shape[-2:])
+    if matrix.ndim == 1 and left and len(value.inner) >= 1 and value.inner[-1] == matrix.shape[0]:
+        product = _matmul_last(lowering, site, value, matrix[None, :])
+        return lowering.reshape(site, product, value.inner[:-1])
     if matrix.ndim == 2 and left and len(value.shape) >= 2 and value.shape[-1] == matrix.shape[0]:
         product = _matmul_last(lowering, site, value, matrix.T)
         return product if value.batched else Value(product.index, product.inner)
     if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.batched and value.shape[1] == matrix.shape[1]:
         return mix(lowering, site, value, matrix)
     problem = f"a matrix of shape {list(matrix.shape)} with a value of shape {list(value.shape)} is not supported"
-    site.fail(problem, "supported are value (..., K) times matrix (K, N), and matrix (M, K) times value (batch, K, P)")
+    site.fail(
+        problem,
+        "supported are value (..., K) times matrix (K, N) or vector (K), and matrix (M, K) times value (batch, K, P)",
+    )
 
 
 def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats) -> Value:

@@ -1,0 +1,143 @@
+"""The names that a model has for its classes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+import pronghorn
+from helpers import node
+from pronghorn.cli import app
+from pronghorn.cli.inputs import labels_of
+from pronghorn.errors import InputError
+from pronghorn.onnx.class_names import class_names
+
+RANDOM = np.random.default_rng(17)
+WEIGHTS = np.array([[2, 0, -1], [-1, 2, 0], [0, -1, 2]], np.float32)
+
+
+def pipeline(names: list[Any], *, table: bool = False) -> onnx.ModelProto:
+    """A classifier as skl2onnx writes it; `table`: as it writes multilayer perceptrons."""
+    kind = "classlabels_strings" if isinstance(names[0], str) else "classlabels_int64s"
+    attribute = {} if table else {kind: names}
+    nodes = [node("MatMul", "x w", "s"), node("Softmax", "s", "p", axis=1), node("ArgMax", "p", "i", axis=1)]
+    nodes += [
+        helper.make_node("ArrayFeatureExtractor", ["classes", "i"], ["label"], domain="ai.onnx.ml"),
+        helper.make_node("ZipMap", ["p"], ["z"], domain="ai.onnx.ml", **attribute),
+    ]
+    stored = np.array([name.encode() for name in names], object) if isinstance(names[0], str) else np.array(names)
+    labels = helper.make_tensor(
+        "classes", TensorProto.STRING if isinstance(names[0], str) else TensorProto.INT64, [len(names)], stored
+    )
+    outputs = [
+        helper.make_tensor_value_info("label", TensorProto.INT64, ["N"]),
+        helper.make_tensor_value_info("z", TensorProto.FLOAT, ["N", len(names)]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])],
+        outputs,
+        [onnx.numpy_helper.from_array(WEIGHTS[:, : len(names)], "w"), labels],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)])
+
+
+@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize("names", [["no", "yes"], ["high", "low", "mid"], [1, 2], [10, 20, 30]])
+def test_names_are_read(names: list[Any], table: bool) -> None:
+    proto = pipeline(names, table=table)
+    assert class_names(proto.graph) == tuple(map(str, names))
+    assert pronghorn.load(proto, output="z").class_names == tuple(map(str, names))
+    # Of other values than classes they say nothing.
+    assert pronghorn.load(proto, output="s").class_names == tuple(map(str, names))
+
+
+def test_indices_are_no_names() -> None:
+    assert pronghorn.load(pipeline([0, 1, 2]), output="z").class_names == ()
+
+
+def test_names_of_other_outputs_are_left_out() -> None:
+    proto = pipeline(["a", "b", "c"])
+    del proto.graph.node[1:], proto.graph.output[0]
+    proto.graph.node[0].output[0] = "z"
+    proto.graph.node.append(
+        helper.make_node("ZipMap", ["z"], ["q"], domain="ai.onnx.ml", classlabels_strings=["a", "b"])
+    )
+    assert pronghorn.load(proto, output="z").class_names == ()
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_clients_get_names(trust: str) -> None:
+    samples = RANDOM.standard_normal((60, 3)).astype(np.float32)
+    loaded = pronghorn.load(pipeline(["high", "low", "mid"]), output="z", samples=samples)
+    plan = loaded.plan(trust)
+    assert "classes: high, low, mid" in str(plan)
+    assert json.loads(plan.to_json())["class_names"] == ["high", "low", "mid"]
+    inputs = 3 * np.eye(3, dtype=np.float32)
+    with (
+        pronghorn.serve(loaded, listen="127.0.0.1:0", trust=trust) as server,
+        pronghorn.connect(server.address, trust) as client,
+    ):
+        assert client.class_names == ("high", "low", "mid")
+        found = client.classify(inputs)
+        assert found.classes is not None
+        assert found.named() == ["high", "low", "mid"] == [found.class_names[index] for index in found.classes]
+    # Labels may be the names.
+    report = loaded.verify(inputs, ["high", "low", "low"], trust=trust, secure=False)
+    assert report.accuracy_float == pytest.approx(2 / 3)
+
+
+def test_names_are_part_of_the_plan() -> None:
+    samples = RANDOM.standard_normal((60, 3)).astype(np.float32)
+    hashes = {
+        pronghorn.load(pipeline(names), output="z", samples=samples).plan().hash for names in (["a", "b"], ["a", "c"])
+    }
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize("names", [[1, 2], ["no", "yes"]])
+def test_the_command_line_scores_names(tmp_path: Path, names: list[Any]) -> None:
+    (tmp_path / "m.onnx").write_bytes(pipeline(names).SerializeToString())
+    table = RANDOM.standard_normal((80, 3)).astype(np.float32)
+    classes = (table @ WEIGHTS[:, :2]).argmax(axis=1)
+    lines = [
+        ",".join([*(f"{value:.6g}" for value in row), str(names[c])]) for row, c in zip(table, classes, strict=True)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,c,label", *lines]))
+    ask = [
+        "verify",
+        str(tmp_path / "m.onnx"),
+        "--output",
+        "z",
+        "--data",
+        str(tmp_path / "t.csv"),
+        "--no-secure",
+        "--json",
+    ]
+    found = CliRunner().invoke(app, ask)
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["accuracy_float"] == 1.0
+
+
+def test_labels_that_fit_nothing_are_said() -> None:
+    texts = np.array(["no", "maybe"])
+    with pytest.raises(
+        InputError, match=r"column 'y': labels such as no are no numbers, and the model's classes are a, b"
+    ):
+        labels_of(None, texts, 2, 2, ("a", "b"), "y")
+    assert labels_of(None, texts, 2, 2, ("a", "b")) is None
+    found = labels_of(None, np.array([2, 1, 2]), 2, 3, ("1", "2"))
+    assert found is not None
+    assert found.tolist() == [1, 0]
+    # Indices stay indices.
+    kept = labels_of(None, np.array([0, 1]), 2, 2, ("1", "2"))
+    assert kept is not None
+    assert kept.tolist() == [0, 1]
