@@ -76,6 +76,8 @@ pub enum Operation {
     MultiplyAndRescale,
     /// CKKS product, linear relinearisation.
     MultiplyLinear,
+    /// CKKS product, with a key for each pair of parties, which one of them made.
+    MultiplyPairs,
     /// CKKS square, quadratic relinearisation.
     Square,
     /// CKKS square, linear relinearisation.
@@ -93,13 +95,14 @@ pub enum Operation {
 }
 
 /// All operations by name.
-pub const OPERATIONS: [(&str, Operation); 13] = [
+pub const OPERATIONS: [(&str, Operation); 14] = [
     ("public_key", Operation::PublicKey),
     ("evaluation_keys", Operation::EvaluationKeys),
     ("encrypt", Operation::Encrypt),
     ("multiply", Operation::Multiply),
     ("multiply_and_rescale", Operation::MultiplyAndRescale),
     ("multiply_linear", Operation::MultiplyLinear),
+    ("multiply_pairs", Operation::MultiplyPairs),
     ("square", Operation::Square),
     ("square_linear", Operation::SquareLinear),
     ("rotate", Operation::Rotate),
@@ -295,6 +298,23 @@ impl<W: Word> Bench<W> {
         Ok(self.keys.get(party)?)
     }
 
+    /// The keys of the first parties, and one for each pair of them.
+    fn with_pairs(&self, parties: usize) -> Result<KeyRing<W>, MultiKeyBenchError> {
+        let mut keys = KeyRing::new(&self.common);
+        for secret in &self.secrets[..parties] {
+            let mut bytes = Vec::new();
+            self.keys_of(secret.party())?.encode(&mut bytes);
+            keys.insert(PublicKeys::decode(&self.common, &bytes)?)?;
+        }
+        for (maker, secret) in self.secrets[..parties].iter().enumerate() {
+            for other in &self.secrets[maker + 1..parties] {
+                let under = self.keys_of(other.party())?.encryption();
+                keys.insert_pair(secret.pair_key(under)?)?;
+            }
+        }
+        Ok(keys)
+    }
+
     /// The rule of a result at all limbs, of so many parties.
     fn rule(&self, parties: usize) -> Result<Rule<W>, MultiKeyBenchError> {
         let log_modulus = self.common.ring().log_modulus(self.common.ring().limbs());
@@ -363,6 +383,14 @@ impl<W: Word> Bench<W> {
                 };
                 Box::new(move || {
                     black_box(x.rotate_many(&STEPS[..count], &self.keys)?);
+                    Ok(())
+                })
+            }
+            Operation::MultiplyPairs => {
+                let keys = self.with_pairs(parties)?;
+                let y = x.clone();
+                Box::new(move || {
+                    black_box(x.multiply(&y, &keys, dropped, Quadratic)?);
                     Ok(())
                 })
             }
