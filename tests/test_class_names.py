@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from typer.testing import CliRunner
 
 import pronghorn
 from helpers import node
+from pronghorn._inputs import as_indices
+from pronghorn._tables import read_table
 from pronghorn.cli import app
 from pronghorn.cli.inputs import labels_of
-from pronghorn.errors import InputError
+from pronghorn.errors import InputError, InputWarning
 from pronghorn.onnx.class_names import class_names
 
 RANDOM = np.random.default_rng(17)
@@ -125,6 +128,50 @@ def test_the_command_line_scores_names(tmp_path: Path, names: list[Any]) -> None
     found = CliRunner().invoke(app, ask)
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["accuracy_float"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "indices"),
+    [
+        (("01", "02", "10"), ["01", "02", "01"], [0, 1, 0]),
+        (("false", "mixed", "true"), ["true", "false"], [2, 0]),
+        (("1", "2"), ["1.0", "2.0"], [0, 1]),
+        ((), ["true", "false"], [1, 0]),
+        ((), ["1.0", "0"], [1, 0]),
+    ],
+)
+def test_labels_are_texts_first(tmp_path: Path, names: tuple[str, ...], labels: list[str], indices: list[int]) -> None:
+    (tmp_path / "t.csv").write_text("\n".join(["a,label", *(f"0.5,{label}" for label in labels)]))
+    found = labels_of(None, read_table(tmp_path / "t.csv")[1], len(labels), len(labels), names)
+    assert found is not None
+    assert found.tolist() == indices
+
+
+def test_labels_that_may_be_both_are_said() -> None:
+    with pytest.warns(InputWarning, match="taken for the model's names of its classes, not for their indices"):
+        assert as_indices([1, 2, 1], ("1", "2", "3")).tolist() == [0, 1, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert as_indices([1, 3, 1], ("1", "2", "3")).tolist() == [0, 2, 0]
+        assert as_indices(np.array([1.0, 2.0]), ("1", "2")).tolist() == [0, 1]
+        assert as_indices([0.5, 2.0], ("1", "2")).tolist() == [0.5, 2.0]
+
+
+def test_hostile_names_are_none() -> None:
+    def names(*attributes: onnx.AttributeProto, inputs: list[str] | None = None) -> tuple[str, ...]:
+        zip_map = helper.make_node("ZipMap", ["p"], ["z"], domain="ai.onnx.ml")
+        zip_map.attribute.extend(attributes)
+        extractor = helper.make_node("ArrayFeatureExtractor", inputs or [], ["l"], domain="ai.onnx.ml")
+        broken = onnx.TensorProto(name="t", data_type=99, dims=[3], raw_data=b"1")
+        return class_names(helper.make_graph([zip_map, extractor], "g", [], [], [broken]))
+
+    assert names(helper.make_attribute("classlabels_strings", "abc")) == ()
+    assert names(helper.make_attribute("classlabels_ints", 1.5)) == ()
+    assert names(onnx.AttributeProto(name="classlabels_ints")) == ()
+    assert names(inputs=["t", "i"]) == ()
+    assert names(helper.make_attribute("classlabels_strings", ["a", "a"])) == ()
+    assert names(helper.make_attribute("classlabels_strings", ["a" * 70_000, "b"])) == ()
+    assert names(helper.make_attribute("classlabels_strings", ["a", "b"])) == ("a", "b")
 
 
 def test_labels_that_fit_nothing_are_said() -> None:

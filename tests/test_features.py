@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import pronghorn
 from helpers import model, node
-from pronghorn._inputs import beyond, only_a_part, planned_bounds, planned_range
+from pronghorn._inputs import beyond, clamped, only_a_part, planned_bounds, planned_range
 from pronghorn.cli import app
 from pronghorn.errors import InputError, InputWarning, PrecisionWarning
 
@@ -419,16 +419,20 @@ def test_one_wrong_sample_hides_no_noise() -> None:
 
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])
 @pytest.mark.parametrize("tiny", [1e-9, 1e-12, 1e-20])
-@pytest.mark.parametrize("kind", ["LeakyRelu", "Relu", "Mul"])
+@pytest.mark.parametrize("kind", ["LeakyRelu", "Relu", "Mul", "Square"])
 def test_a_branch_may_be_tiny(trust: str, tiny: float, kind: str) -> None:
     """As that of a residual layer whose weights decayed."""
     constants = {"w": floats(4, 3), "v": np.float32(tiny) * floats(4, 3), "m": floats(3, 3)}
     nodes = [node("MatMul", "x w", "a"), node("MatMul", "x v", "b")]
-    nodes += [node(kind, "b a" if kind == "Mul" else "b", "c"), node("MatMul", "c m", "d"), node("Add", "a d", "y")]
+    square = kind == "Square"
+    reads = "b b" if square else "b a" if kind == "Mul" else "b"
+    nodes += [node("Mul" if square else kind, reads, "c"), node("MatMul", "c m", "d"), node("Add", "a d", "y")]
     loaded = pronghorn.load(model(nodes, ("N", 4), constants), samples=floats(80, 4))
     assert loaded.plan(trust).expected_error.error < 0.05
     inputs = np.clip(floats(40, 4), -2, 2)
-    assert loaded.verify(inputs, trust=trust, secure=False).relative_error < 0.07
+    report = loaded.verify(inputs, trust=trust)
+    assert report.ok
+    assert report.relative_error < 0.07
 
 
 def test_rare_events_are_no_wrong_samples() -> None:
@@ -462,6 +466,12 @@ def test_a_feature_that_keeps_its_value_is_not_scaled_wrongly() -> None:
     table = np.array([[3, 2025], [9, 2024]], np.float32)
     assert beyond(table, bounds) is None
     assert "feature 0 reaches" in str(beyond(table * 100, bounds))
+    assert clamped(table, bounds) is None
+    # One that was never set.
+    features[1]["offset"] = 0.0
+    bounds = planned_bounds(json.dumps({"steps": [{"kind": {"features": features}, "value": value}]}))
+    assert beyond(table, bounds) is None
+    assert clamped(table, bounds) is None
 
 
 def test_series_of_unlike_features_are_told_to_scale() -> None:

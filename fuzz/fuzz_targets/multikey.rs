@@ -12,7 +12,7 @@ use pronghorn_fuzz::{Damaged, encoded};
 use pronghorn_he::{
     ckks::Parameters,
     multikey::{
-        Choice, Ciphertext, Commitment, Common, Contribution, Decryptor, KeyRing, Limits, Partial, PublicKeys,
+        Choice, Ciphertext, Common, Contribution, Decryptor, KeyRing, Limits, Partial, PublicKeys,
         Relinearisation, Rule, SecretKey, merge,
     },
 };
@@ -30,7 +30,6 @@ struct Good {
     result: Ciphertext<u64>,
     keys: Vec<u8>,
     ciphertext: Vec<u8>,
-    commitment: Vec<u8>,
     contribution: Vec<u8>,
     partial: Vec<u8>,
     ledger: Vec<u8>,
@@ -70,17 +69,14 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
     };
     let rule = Rule::new(&common, limits).expect("there is room");
     let mut party = Decryptor::new(secret(&common), &rule).expect("one reference");
-    let offer = party.contribute(result.extended(), &ring).expect("allowed");
-    let commitment = offer.commitment();
-    let contribution = party.reveal(result.extended(), offer, &[commitment]);
-    let contributions = [contribution.expect("its own")];
+    let contribution = party.contribute(result.extended(), &ring).expect("allowed");
+    let contributions = [contribution];
     let partial = party
         .decrypt(result.extended(), &contributions, |_| Ok(()))
         .expect("allowed");
     Good {
         keys: key_bytes,
         ciphertext: encoded(|out| result.encode(out)),
-        commitment: encoded(|out| commitment.encode(&common, out)),
         contribution: encoded(|out| contributions[0].encode(out)),
         partial: encoded(|out| partial.encode(out)),
         ledger: party.ledger(),
@@ -94,7 +90,6 @@ static GOOD: LazyLock<Good> = LazyLock::new(|| {
 enum Kind {
     Keys,
     Ciphertext,
-    Commitment,
     Contribution,
     Partial,
     Ledger,
@@ -126,21 +121,6 @@ fuzz_target!(|input: Damaged<Kind>| {
             };
             found.encode(&mut again);
             let _ = found.add(&good.result).and_then(|sum| sum.rescale(1));
-            bytes
-        }
-        Kind::Commitment => {
-            let bytes = input.bytes(&good.commitment);
-            let Ok(found) = Commitment::decode(common, &bytes) else {
-                return;
-            };
-            found.encode(common, &mut again);
-            let mut party = Decryptor::new(secret(common), &good.rule).expect("one reference");
-            let mut ring = KeyRing::new(common);
-            let keys = PublicKeys::decode(common, &good.keys).expect("good bytes");
-            ring.insert(keys).expect("one reference");
-            let offer = party.contribute(good.result.extended(), &ring).expect("allowed");
-            // Of another offer: it is refused, whatever it says.
-            assert!(party.reveal(good.result.extended(), offer, &[found]).is_err());
             bytes
         }
         Kind::Contribution => {

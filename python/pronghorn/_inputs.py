@@ -24,9 +24,11 @@ FAR = 4.0
 OUTLIERS = 1e-3
 """unless they are no more than this share of all."""
 MUCH = 0.05
-"""A value that is clamped by more than this share of the range may change a result."""
-KEPT = 1e-9
-"""A range of a smaller share of its ends is that of a feature that keeps one value."""
+"""A value that is clamped by more than this share of the range may change a result,"""
+PIXELS = 0.01
+"""of an image where this share of its values is."""
+MOST_EXPONENT = 64
+"""That of a feature that keeps its one value, as in `features.rs`."""
 NARROW = 0.4
 """Nor are inputs that can never fill this share of it: made-up samples widen a range by two, real
 ones never do."""
@@ -82,14 +84,26 @@ def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
     return found.reshape(-1).astype(np.int64)
 
 
-def as_indices(labels: npt.ArrayLike, names: Sequence[str]) -> npt.NDArray[Any]:
-    """Labels that are all names of classes, as the indices of these; others as they are."""
+def as_indices(labels: npt.ArrayLike, names: Sequence[str], stacklevel: int = 3) -> npt.NDArray[Any]:
+    """Labels that are all names of classes, as the indices of these; others as they are. Warns where they may be
+    indices, too."""
     found = _array(labels, "labels")
-    places = {name: index for index, name in enumerate(names)}
-    texts = [str(label) for label in found.ravel().tolist()]
-    if not texts or any(text not in places for text in texts):
+    if not names or found.size == 0:
         return found
-    return np.array([places[text] for text in texts], np.int64).reshape(found.shape)
+    whole = found.astype(np.int64) if found.dtype.kind == "f" and not np.any(found % 1) else found
+    different, which = np.unique(whole, return_inverse=True)
+    places = {name: index for index, name in enumerate(names)}
+    indices = [places.get(str(label)) for label in different.tolist()]
+    if None in indices:
+        return found
+    if whole.dtype.kind in "iu" and different.min() >= 0 and different.max() < len(names):
+        warnings.warn(
+            f"labels from {different.min()} to {different.max()} are taken for the model's names of its classes, "
+            "not for their indices",
+            InputWarning,
+            stacklevel=stacklevel,
+        )
+    return np.array(indices, np.int64)[which].reshape(found.shape)
 
 
 def as_targets(targets: npt.ArrayLike, images: int, outputs: int) -> npt.NDArray[np.float64]:
@@ -107,7 +121,8 @@ def as_targets(targets: npt.ArrayLike, images: int, outputs: int) -> npt.NDArray
 
 
 def planned_bounds(plan_json: str) -> Bounds:
-    """The least and the largest input of a plan; with a scale for each feature, a row of each."""
+    """The least and the largest input of a plan; with a scale for each feature, a row of each. They are the same where
+    a feature keeps its one value."""
     step: dict[str, Any] = json.loads(plan_json)["steps"][0]
     value, kind = step["value"], step["kind"]
     ends = np.array([value["low"], value["high"]]) * 2.0 ** -value["fraction_bits"]
@@ -115,7 +130,7 @@ def planned_bounds(plan_json: str) -> Bounds:
         return ends[0], ends[1]
     exponents = np.array([scale["exponent"] for scale in kind["features"]], np.float64)
     offsets = np.array([scale["offset"] for scale in kind["features"]], np.float64)
-    rows = ends[:, None] * 2.0**-exponents + offsets
+    rows = np.where(exponents < MOST_EXPONENT, ends[:, None] * 2.0**-exponents, 0.0) + offsets
     return rows[0], rows[1]
 
 
@@ -142,7 +157,7 @@ def beyond(values: Floats, expected: Bounds) -> str | None:
     if values.size == 0 or np.isnan(values).any():
         return None  # What is wrong there is said elsewhere.
     low, high = expected
-    far = np.where(high - low > KEPT * np.maximum(abs(low), abs(high)), FAR * (high - low), np.inf)
+    far = np.where(high > low, FAR * (high - low), np.inf)
     if not np.any((values.max(axis=0) > high + far) | (values.min(axis=0) < low - far)):
         return None
     outside = (values > high + far) | (values < low - far)
@@ -158,20 +173,20 @@ def beyond(values: Floats, expected: Bounds) -> str | None:
 
 
 def clamped(values: Floats, expected: Bounds) -> str | None:
-    """That rows have values which a plan clamps by much; None where none has."""
+    """That inputs have values which a plan clamps by much; None where none has."""
     rows = values.reshape(len(values), -1)
     low, high = expected
-    room = MUCH * (high - low)
     # A feature that keeps one value has no range to be compared with.
-    far = ((rows > high + room) | (rows < low - room)) & (high - low > KEPT * np.maximum(abs(low), abs(high)))
-    found = np.flatnonzero(far.any(axis=1))
+    room = np.where(high > low, MUCH * (high - low), np.inf)
+    far = ((rows > high + room) | (rows < low - room)).mean(axis=1)
+    found = np.flatnonzero(far > (PIXELS if values.ndim > 3 else 0.0))
     if found.size == 0:
         return None
     several = "1 input has" if found.size == 1 else f"{found.size} inputs have"
     listed = ", ".join(map(str, found[:5].tolist())) + (", ..." if found.size > 5 else "")
     return (
         f"{several} values beyond the range that the plan is for, and these were clamped (x[{listed}]): the results "
-        "are likely wrong. The model's owner can plan with samples like them"
+        "may be wrong. The model's owner can plan with samples like them"
     )
 
 

@@ -35,7 +35,10 @@ class OutputFile:
             InputError: another kind of file, or one that cannot be written.
         """
         if path.suffix not in (".npy", ".npz"):
-            raise InputError(f"{path} is neither .npy (outputs) nor .npz (outputs, classes and probabilities)")
+            raise InputError(
+                f"{path} is neither .npy (outputs) nor .npz (outputs, classes and probabilities); "
+                "predict --batch writes .csv and .parquet"
+            )
         if not path.parent.is_dir():
             raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
         self.path = path

@@ -50,7 +50,7 @@ def read_table(path: Path, label_column: str | None = None, features: int | None
         features: the columns that a model takes. Where the table has no more, none is taken for
             labels unasked.
 
-    Returns: labels as integers, or as the file has them where they are others.
+    Returns: labels as numbers, or as the file has them where they are others or written otherwise.
 
     Raises:
         InputError: the file cannot be read, a cell is no number, or there is no such column.
@@ -137,10 +137,18 @@ def _numbers(path: Path, column: _Column, lines: list[int]) -> Array:
 
 
 def _labels(column: _Column) -> Array:
-    numbers = [_number(value) for value in column.values]
-    if None in numbers:
-        return np.array([str(value) for value in column.values])
-    return whole(np.array(numbers, np.float64))
+    """Numbers, or texts where these are others than numbers are written as, such as `01` and `true`."""
+    texts = np.array([str(value) for value in column.values])
+    numbers = numbers_of(texts)
+    if numbers is None or (numbers.dtype.kind == "i" and (numbers.astype(str) != texts).any()):
+        return texts
+    return numbers
+
+
+def numbers_of(texts: Array) -> Array | None:
+    """The numbers that texts are, as integers where all are; None where one is no number."""
+    found = [_number(text) for text in texts.tolist()]
+    return None if None in found else whole(np.array(found, np.float64))
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:

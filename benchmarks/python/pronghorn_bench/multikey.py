@@ -138,7 +138,9 @@ def _table_2(report: Report, chain: Chain, made: _core.MultiKeyBench, parties: i
     sheet.add("CKKS product and relinearisation", quadratic, "ms", _beside(ckks, 2), headline=shown)
     sheet.add("CKKS product, linear relinearisation", linear, "ms", _beside(ckks, 2), headline=shown)
     if parties > 1:
-        sheet.add("CKKS product, a key for each pair", measured("multiply_pairs"), "ms", _beside(ckks, 2), headline=shown)
+        sheet.add(
+            "CKKS product, a key for each pair", measured("multiply_pairs"), "ms", _beside(ckks, 2), headline=shown
+        )
     sheet.add("CKKS product, relinearised and rescaled", measured("multiply_and_rescale"), "ms")
     sheet.add("CKKS square and relinearisation", measured("square"), "ms")
     sheet.add("CKKS square, linear relinearisation", measured("square_linear"), "ms")

@@ -9,7 +9,6 @@ use pronghorn_he::{
         Choice, Ciphertext, Common, Decryptor, KeyRing, Limits, MultiKeyError, Party, PublicKeys,
         Relinearisation, Rule, SecretKey,
         bfv::{Ciphertext as BfvCiphertext, Setting},
-        contribute_all,
     },
 };
 use pronghorn_ring::{
@@ -414,7 +413,10 @@ impl<W: Word> Bench<W> {
                 let mut others = (0..parties)
                     .map(|i| Decryptor::new(secret(&self.common, i), &rule))
                     .collect::<Result<Vec<_>, _>>()?;
-                let contributions = contribute_all(&mut others, x.extended(), &self.keys)?;
+                let contributions = others
+                    .iter_mut()
+                    .map(|party| party.contribute(x.extended(), &self.keys))
+                    .collect::<Result<Vec<_>, _>>()?;
                 let kept = others[0].ledger();
                 Box::new(move || {
                     // A decryptor gives each result once: a fresh one each time.

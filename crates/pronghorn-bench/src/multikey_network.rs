@@ -10,9 +10,7 @@ use pronghorn_graph::{
 };
 use pronghorn_he::{
     ckks::{Encryptor, Plaintext, wire::packed_len},
-    multikey::{
-        Choice, Ciphertext, Decryptor, KeyRing, MultiKeyError, Rule, SecretKey, contribute_all,
-    },
+    multikey::{Choice, Ciphertext, Decryptor, KeyRing, MultiKeyError, Rule, SecretKey},
 };
 use pronghorn_multikey::{
     Aim, Bound, Bounds, Chain, Cloud, Counts, Network, NetworkError, Program, Setting,
@@ -236,7 +234,10 @@ impl NetworkBench {
         let mut stage = |name: &str| {
             stages.push((name.to_owned(), started.elapsed().as_secs_f64()));
         };
-        let contributions = contribute_all(&mut parties, x.extended(), &self.keys)?;
+        let contributions = parties
+            .iter_mut()
+            .map(|party| party.contribute(x.extended(), &self.keys))
+            .collect::<Result<Vec<_>, _>>()?;
         stage("re-randomisation, both parties");
         let mut partials = Vec::new();
         for party in &mut parties {

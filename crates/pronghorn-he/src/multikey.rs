@@ -50,10 +50,7 @@ pub mod wire;
 pub use ckks::Ciphertext;
 pub use common::{Common, Party};
 use decryption::Ledger;
-pub use decryption::{
-    Commitment, Contribution, Decryptor, LAMBDA, Limits, Offer, Partial, Rule, contribute_all,
-    merge,
-};
+pub use decryption::{Contribution, Decryptor, LAMBDA, Limits, Partial, Rule, merge};
 pub use error::MultiKeyError;
 pub use extended::Extended;
 pub use keys::{Choice, EncryptionKeys, EncryptionRing, KeyRing, PublicKeys, SecretKey};

@@ -7,7 +7,7 @@ use pronghorn_graph::{
     layout::Source,
     polynomial::{Factor, Layer, PolyGraph, PolyNode, PolyOp},
 };
-use pronghorn_he::multikey::{Choice, Ciphertext, Decryptor, KeyRing, SecretKey, contribute_all};
+use pronghorn_he::multikey::{Choice, Ciphertext, Decryptor, KeyRing, SecretKey};
 use pronghorn_multikey::{
     Aim, Bound, Bounds, Chain, Chosen, Cloud, Network, NetworkError, Program, Setting, Work,
 };
@@ -404,7 +404,9 @@ fn results_are_decrypted_within_the_error_asked_for() {
     });
     let slots = result.iter().map(|result| {
         let extended = result.extended();
-        let contributions = contribute_all(&mut decryptors, extended, keys).expect("allowed");
+        let contributions: Vec<_> = (decryptors.iter_mut())
+            .map(|party| party.contribute(extended, keys).expect("allowed"))
+            .collect();
         let partials: Vec<_> = (decryptors.iter_mut())
             .map(|party| {
                 party

@@ -434,7 +434,16 @@ fn elements(step: &Step) -> usize {
 
 /// Whether a name may be printed as it is.
 fn is_name(name: &str) -> bool {
-    name.len() <= MAX_NAME && !name.chars().any(char::is_control)
+    name.len() <= MAX_NAME && !name.chars().any(is_hidden)
+}
+
+/// Whether a character is not shown, or changes how others are: controls, and what sets the
+/// direction or the width of a text.
+fn is_hidden(c: char) -> bool {
+    let format = ['\u{ad}', '\u{61c}', '\u{180e}', '\u{feff}'];
+    c.is_control()
+        || format.contains(&c)
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 /// Inputs, trust level and range of a step. Steps before it were checked.
@@ -530,7 +539,7 @@ fn compile(plan: &Plan, forms: &[ShareForm]) -> Result<Vec<Derived>, PlanError> 
 
 /// A name shortened and without control characters.
 pub(crate) fn printable(name: &str) -> String {
-    let kept = name.chars().map(|c| if c.is_control() { '?' } else { c });
+    let kept = name.chars().map(|c| if is_hidden(c) { '?' } else { c });
     let mut length = 0;
     let fits = |c: &char| {
         length += c.len_utf8();

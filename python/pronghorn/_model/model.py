@@ -443,7 +443,8 @@ class Model(Shaped):
         self, outputs: str | None, labels: npt.ArrayLike | None, images: int
     ) -> tuple[str, Classes | Targets | None]:
         """The kind of the outputs, and what they should be: classes, or values."""
-        given = None if labels is None else as_numbers(as_indices(labels, self.class_names), "labels")
+        names = () if outputs == "values" else self.class_names
+        given = None if labels is None else as_numbers(as_indices(labels, names, stacklevel=4), "labels")
         kind = self.kind(outputs, given)
         if given is None:
             return kind, None

@@ -167,7 +167,8 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
         model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
     path = None if column else given.labels
-    known = labels_of(path, found, len(images), total, model.class_names, column)
+    names = () if given.outputs == "values" else model.class_names
+    known = labels_of(path, found, len(images), total, names, column)
     kind = model.kind(given.outputs, known)
     truth = classes_or_values(known, kind, given.labels, math.prod(model.output_shape))
     return _Case(model, images, truth, kind)

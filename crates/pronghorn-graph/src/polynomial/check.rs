@@ -66,6 +66,7 @@ impl Layer {
         lengths == [Ok(input), Ok(output)]
             && self.weights.len() == geometry.weights_len()
             && self.bias.len() == geometry.out_channels
+            && self.weights.iter().copied().all(is_weight)
             && is_divisor(self.divisor)
     }
 }
@@ -73,8 +74,15 @@ impl Layer {
 impl Factor {
     fn fits(&self, input: usize, output: usize) -> bool {
         let lengths = [input, self.factors.len(), self.addends.len()];
-        lengths.iter().all(|&length| length == output) && is_divisor(self.divisor)
+        lengths.iter().all(|&length| length == output)
+            && self.factors.iter().copied().all(is_weight)
+            && is_divisor(self.divisor)
     }
+}
+
+/// Whether a weight is an integer, of those that doubles hold exactly.
+fn is_weight(weight: f64) -> bool {
+    weight.fract() == 0.0 && weight.abs() < f64::from(f64::MANTISSA_DIGITS).exp2()
 }
 
 fn is_divisor(divisor: f64) -> bool {

@@ -86,9 +86,14 @@ impl Builder<'_> {
                 self.rounded(inputs[1], bits)?,
             ];
         }
-        if self.fraction_of(&factors) > MOST_FRACTION {
-            for (factor, input) in factors.iter_mut().zip(inputs) {
-                *factor = self.no_finer(*factor, MOST_FRACTION / 2, self.ranges[input])?;
+        // The finer one first, by no more than it has to be.
+        for _ in 0..2 {
+            let fractions = [0, 1].map(|place| self.nodes[factors[place]].value.fraction_bits);
+            let finer = usize::from(fractions[1] > fractions[0]);
+            let most = (MOST_FRACTION - fractions[1 - finer]).max(MOST_FRACTION / 2);
+            let range = self.ranges[inputs[finer]];
+            if fractions[0] + fractions[1] > MOST_FRACTION {
+                factors[finer] = self.no_finer(factors[finer], most, range)?;
             }
         }
         let fraction = self.fraction_of(&factors);

@@ -122,17 +122,23 @@ impl Builder<'_> {
         self.requantise_into(value, fraction, |fraction| range.clamps(fraction, costly))
     }
 
-    /// The same where a value has more fraction bits; others stay as they are.
+    /// The same where a value has more fraction bits, by activation after activation, as one drops
+    /// [`MOST_SHIFT`] bits at most; others stay as they are.
     pub(super) fn no_finer(
         &mut self,
         value: usize,
         fraction: i32,
         range: Range,
     ) -> Result<usize, QuantiseError> {
-        match self.nodes[value].value.fraction_bits > fraction {
-            true => self.requantise(value, fraction, range),
-            false => Ok(value),
+        let mut value = value;
+        while self.nodes[value].value.fraction_bits > fraction {
+            let coarser = self.requantise(value, fraction, range)?;
+            if coarser == value {
+                break;
+            }
+            value = coarser;
         }
+        Ok(value)
     }
 
     /// The fixed-point value `value` without its lowest bits, in every channel.

@@ -1,12 +1,11 @@
 //! Distributed decryption that tells the result and nothing else.
 //!
-//! In four rounds:
+//! In three rounds:
 //! 1. [`Decryptor::contribute`]: each party makes a fresh encryption of zero under the keys of all
-//!    parties of a result, and publishes a commitment to it.
-//! 2. [`Decryptor::reveal`]: with the commitments of all, each party publishes its contribution.
-//! 3. [`Decryptor::decrypt`]: each party adds all contributions to the result, checks that they are
-//!    those that it has commitments to, and publishes `c_i s_i` plus a flood, once a result.
-//! 4. [`merge`]: anyone adds these to `c_0`.
+//!    parties of a result.
+//! 2. [`Decryptor::decrypt`]: each party adds all contributions to the result, checks that its own
+//!    is among them, and publishes `c_i s_i` plus a flood, once a result.
+//! 3. [`merge`]: anyone adds these to `c_0`.
 //!
 //! # What the parties protect, and against whom
 //!
@@ -19,20 +18,19 @@
 //!   input, so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input
 //!   (arXiv 2506.20101). A flood does not stop that. The contributions change every
 //!   `c_i` by a mask `a v + e`, and every share by `b_i v`, of which only the sum over all parties
-//!   is known. A party's own contribution suffices for it if the others' do not depend on it, so
-//!   each party makes one, and shows it once all others are committed to theirs. A commitment is a
-//!   hash (BLAKE3 as a random oracle): a contribution has more entropy than a guess can have.
+//!   is known. A party's own contribution suffices for it if the others' are encryptions of zero,
+//!   so each party makes one, and checks that it is used.
 //! * **Averaging**: two partial decryptions of one result have independent floods. The [`Ledger`]
 //!   refuses a second one, also after a restart. A related result (with a known difference) is
 //!   another one: the budget of results counts it.
 //!
-//! Who chose a contribution after seeing the others' could cancel them: then inputs were open again,
-//! and `s_i` too, off the share of a result of its choice. Commitments stop that, also where a party
-//! shows others different ones: each holds all contributions to those that it got before it showed
-//! its own. A party that contributes no encryption of zero, or publishes a wrong partial decryption,
-//! spoils the result, and nobody notices. An evaluator that asks for something else than it should
-//! gets that decrypted: the parties must know what they decrypt. Where one of two parties alone
-//! learns the result, [`Decryptor::answer`] needs no contribution of that party.
+//! Parties of these three rounds are semi-honest. Nothing shows that a contribution is an encryption
+//! of zero. A party that contributes anything else chooses what the others decrypt: an input, or
+//! their secrets. It need not see their contributions first, so commitments to these would not stop
+//! it (`attacks.rs`); proofs would. Where one of two parties alone learns the result,
+//! [`Decryptor::answer`] takes no contribution of that party. A party that publishes a wrong partial
+//! decryption spoils the result, and nobody notices. An evaluator that asks for something else than
+//! it should gets that decrypted: the parties must know what they decrypt, in an answer too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -213,43 +211,6 @@ impl<W: Word> Contribution<W> {
         self.encode(&mut bytes);
         *blake3::hash(&bytes).as_bytes()
     }
-
-    /// The commitment that this contribution opens.
-    fn commitment(&self) -> Commitment {
-        Commitment {
-            party: self.party,
-            result: self.result,
-            digest: blake3::derive_key("pronghorn 2026 multi-key commitment", &self.digest()),
-        }
-    }
-}
-
-/// What a party publishes before its contribution.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Commitment {
-    pub(super) party: Party,
-    /// The digest of the result.
-    pub(super) result: [u8; 32],
-    /// Of the contribution.
-    pub(super) digest: [u8; 32],
-}
-
-impl Commitment {
-    /// Who made it.
-    pub fn party(&self) -> Party {
-        self.party
-    }
-}
-
-/// A contribution that its party has not shown yet. It is made for one run: after a restart the
-/// party makes another.
-pub struct Offer<W: Word>(Contribution<W>);
-
-impl<W: Word> Offer<W> {
-    /// What the party publishes first.
-    pub fn commitment(&self) -> Commitment {
-        self.0.commitment()
-    }
 }
 
 /// A party's partial decryption of a re-randomised result.
@@ -273,10 +234,7 @@ impl<W: Word> Partial<W> {
 /// What a party gave. Small: 64 bytes a result in progress, 32 a result that was given.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Ledger {
-    /// By digest of the result, that of this party's latest contribution, which it has not shown.
-    /// Not kept across restarts, as the contribution is not.
-    pub(super) committed: BTreeMap<[u8; 32], [u8; 32]>,
-    /// By digest of the result, that of all commitments with which this party showed its own.
+    /// By digest of the result, that of this party's latest contribution.
     pub(super) offered: BTreeMap<[u8; 32], [u8; 32]>,
     /// Digests of the results that were decrypted.
     pub(super) given: BTreeSet<[u8; 32]>,
@@ -327,16 +285,16 @@ impl<W: Word> Decryptor<W> {
         if given.len() as u64 > results {
             return Err(MultiKeyError::Budget { results });
         }
-        for open in [&mut self.ledger.committed, &mut self.ledger.offered] {
-            open.retain(|result, _| !given.contains(result));
-        }
+        self.ledger
+            .offered
+            .retain(|result, _| !given.contains(result));
         self.ledger.given = given;
         Ok(())
     }
 
-    /// A fresh encryption of zero under all keys of a result, to be [shown](Self::reveal) once all
-    /// parties are committed to theirs. A second request gets another one, and only the latest is
-    /// then accepted. `keys` are those of all parties. Costs `3 k` NTTs a limb.
+    /// A fresh encryption of zero under all keys of a result. A second request gets another one,
+    /// and only the latest is then accepted. `keys` are those of all parties. Costs `3 k` NTTs a
+    /// limb.
     ///
     /// # Errors
     /// When the result is not what the rule says, was given before, or a key is missing.
@@ -344,7 +302,7 @@ impl<W: Word> Decryptor<W> {
         &mut self,
         result: &Extended<W>,
         keys: &impl EncryptionKeys<W>,
-    ) -> Result<Offer<W>, MultiKeyError> {
+    ) -> Result<Contribution<W>, MultiKeyError> {
         self.rule.check(result)?;
         let party = self.party();
         if result.part(party).is_none() {
@@ -352,9 +310,8 @@ impl<W: Word> Decryptor<W> {
         }
         let digest = result.digest();
         self.check_budget(&digest)?;
-        self.ledger.offered.remove(&digest);
-        let open = (self.ledger.offered.len() + self.ledger.committed.len()) as u64;
-        if open >= self.results_left() && !self.ledger.committed.contains_key(&digest) {
+        let open = self.ledger.offered.len() as u64;
+        if open >= self.results_left() && !self.ledger.offered.contains_key(&digest) {
             let results = self.rule.limits.results;
             return Err(MultiKeyError::Budget { results });
         }
@@ -364,36 +321,9 @@ impl<W: Word> Decryptor<W> {
             result: digest,
             zero: zero(result, keys, random)?,
         };
-        let committed = contribution.commitment().digest;
-        self.ledger.committed.insert(digest, committed);
-        Ok(Offer(contribution))
-    }
-
-    /// The contribution, for the commitments of all parties, this one's included. From now on the
-    /// result is decrypted with the contributions to these alone.
-    ///
-    /// # Errors
-    /// When it is not the latest offer for its result, or a party's commitment is missing, there
-    /// twice, or to another result. The offer is lost then.
-    pub fn reveal(
-        &mut self,
-        result: &Extended<W>,
-        offer: Offer<W>,
-        commitments: &[Commitment],
-    ) -> Result<Contribution<W>, MultiKeyError> {
-        let (own, digest) = (offer.commitment(), result.digest());
-        let latest = self.ledger.committed.get(&digest);
-        if own.result != digest || latest != Some(&own.digest) {
-            return Err(MultiKeyError::NotOffered);
-        }
-        let agreed = agreed(result, digest, commitments)?;
-        if !commitments.contains(&own) {
-            let party = self.party();
-            return Err(MultiKeyError::Contribution { party });
-        }
-        self.ledger.committed.remove(&digest);
-        self.ledger.offered.insert(digest, agreed);
-        Ok(offer.0)
+        let offered = contribution.digest();
+        self.ledger.offered.insert(digest, offered);
+        Ok(contribution)
     }
 
     /// `c_i s_i` plus a flood, of the result with all contributions. `persist` must keep the
@@ -402,8 +332,7 @@ impl<W: Word> Decryptor<W> {
     ///
     /// # Errors
     /// When the result is not what the rule says, was given before or not contributed to, a
-    /// contribution is missing or not the one that its party was committed to, the budget is used
-    /// up, or the ledger was not kept.
+    /// contribution is missing or another, the budget is used up, or the ledger was not kept.
     pub fn decrypt(
         &mut self,
         result: &Extended<W>,
@@ -411,22 +340,21 @@ impl<W: Word> Decryptor<W> {
         persist: impl FnOnce(&[u8]) -> io::Result<()>,
     ) -> Result<Partial<W>, MultiKeyError> {
         self.rule.check(result)?;
-        let digest = result.digest();
+        let (party, digest) = (self.party(), result.digest());
         self.check_budget(&digest)?;
         let offered = self.ledger.offered.get(&digest);
         let offered = offered.ok_or(MultiKeyError::NotOffered)?;
         let (fresh, session) = rerandomised(result, contributions)?;
-        let commitments: Vec<Commitment> = contributions.iter().map(|x| x.commitment()).collect();
-        if agreed(result, digest, &commitments)? != *offered {
-            return Err(MultiKeyError::Commitments);
+        let own = contributions.iter().find(|other| other.party == party);
+        if own.is_none_or(|own| own.digest() != *offered) {
+            return Err(MultiKeyError::Contribution { party });
         }
         self.give(&fresh, session, digest, persist)
     }
 
     /// This party's contribution and partial decryption in one, for a result that another party
-    /// alone learns ([`complete`](Self::complete)). Nobody else contributes: who could choose a
-    /// contribution after this one would cancel it, and read `s_i` off the share of a result of its
-    /// choice. `persist` as in [`decrypt`](Self::decrypt).
+    /// alone learns ([`complete`](Self::complete)). Nobody else contributes: who could would choose
+    /// what is decrypted, and read `s_i` off the share. `persist` as in [`decrypt`](Self::decrypt).
     ///
     /// # Errors
     /// When the result is not what the rule says or was given before, a key is missing, the budget
@@ -482,7 +410,7 @@ impl<W: Word> Decryptor<W> {
     }
 
     /// `c_i s_i` plus a flood, of a re-randomised result, once.
-    pub(super) fn give(
+    fn give(
         &mut self,
         fresh: &Extended<W>,
         session: [u8; 32],
@@ -494,7 +422,6 @@ impl<W: Word> Decryptor<W> {
             .part(party)
             .ok_or(MultiKeyError::NotAParty { party })?;
         let random = &mut fresh_stream()?;
-        self.ledger.committed.remove(&digest);
         self.ledger.offered.remove(&digest);
         self.ledger.given.insert(digest);
         persist(&self.ledger()).map_err(MultiKeyError::Persist)?;
@@ -512,7 +439,6 @@ impl<W: Word> Decryptor<W> {
     /// Takes back the contribution to a result that is not decrypted after all, so that it does not
     /// count against the budget. Without another contribution the result is not decrypted.
     pub fn withdraw(&mut self, result: &Extended<W>) {
-        self.ledger.committed.remove(&result.digest());
         self.ledger.offered.remove(&result.digest());
     }
 
@@ -527,43 +453,6 @@ impl<W: Word> Decryptor<W> {
         }
         Ok(())
     }
-}
-
-/// All parties' contributions to a result, of parties in one process: for tests and measurements.
-///
-/// # Errors
-/// Those of [`Decryptor::contribute`] and [`Decryptor::reveal`].
-pub fn contribute_all<W: Word>(
-    parties: &mut [Decryptor<W>],
-    result: &Extended<W>,
-    keys: &impl EncryptionKeys<W>,
-) -> Result<Vec<Contribution<W>>, MultiKeyError> {
-    let offers = parties
-        .iter_mut()
-        .map(|party| party.contribute(result, keys));
-    let offers = offers.collect::<Result<Vec<_>, _>>()?;
-    let commitments: Vec<Commitment> = offers.iter().map(Offer::commitment).collect();
-    let pairs = parties.iter_mut().zip(offers);
-    let shown = pairs.map(|(party, offer)| party.reveal(result, offer, &commitments));
-    shown.collect()
-}
-
-/// The digest of the commitments of all parties of a result, one of each, in their order.
-fn agreed<W: Word>(
-    result: &Extended<W>,
-    digest: [u8; 32],
-    commitments: &[Commitment],
-) -> Result<[u8; 32], MultiKeyError> {
-    let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 multi-key commitments");
-    hasher.update(&digest);
-    for &party in result.parties() {
-        let mut of_party = commitments.iter().filter(|other| other.party == party);
-        match (of_party.next(), of_party.next()) {
-            (Some(one), None) if one.result == digest => hasher.update(&one.digest),
-            _ => return Err(MultiKeyError::Contribution { party }),
-        };
-    }
-    Ok(*hasher.finalize().as_bytes())
 }
 
 pub(super) fn fresh_stream() -> Result<Stream, MultiKeyError> {
@@ -633,7 +522,7 @@ pub(super) fn share<W: Word>(
 }
 
 /// The result with the contributions of all its parties, and the digest of all.
-pub(super) fn rerandomised<W: Word>(
+fn rerandomised<W: Word>(
     result: &Extended<W>,
     contributions: &[Contribution<W>],
 ) -> Result<(Extended<W>, [u8; 32]), MultiKeyError> {

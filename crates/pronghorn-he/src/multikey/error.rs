@@ -110,21 +110,12 @@ pub enum MultiKeyError {
     /// A request without a contribution before.
     #[error("this party re-randomised no such result; ask for its contribution first")]
     NotOffered,
-    /// A request without the contribution of this party, or the commitment to it.
-    #[error(
-        "the contribution of party {party}, or its commitment, is missing, there twice or of another result; send each \
-         party's latest"
-    )]
+    /// A request without the contribution of this party.
+    #[error("the contribution of party {party} is missing or another; send each party's latest")]
     Contribution {
         /// The party.
         party: Party,
     },
-    /// Contributions that nobody was committed to.
-    #[error(
-        "a contribution is not the one that its party was committed to when this party showed its own; nothing is \
-         decrypted: begin anew"
-    )]
-    Commitments,
     /// All results of this key were given.
     #[error("all {results} results of this key were given; make new keys")]
     Budget {

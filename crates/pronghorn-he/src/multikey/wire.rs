@@ -12,7 +12,6 @@
 //! | 19 contribution | party (32), digest of the result (32), then as 17 | 64 more |
 //! | 20 partial decryption | party (32), digest (32), limbs (1), polynomial | `65 + \|R_l\|` |
 //! | 22 key of a pair | the party that made it (32), the party that it is under (32), both halves | `64 + 2 d \|R\|` |
-//! | 23 commitment | party (32), digest of the result (32), hash of the contribution (32) | 96 |
 //! | 21 ledger | party (32), hash of the rule (32), results in progress (8) and given (8), digests | `80 + 64 p + 32 g` |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pronghorn_ring::Word;
 
 use super::{
-    Ciphertext, Commitment, Common, Contribution, Decryptor, Extended, Ledger, MAX_PARTIES,
-    MultiKeyError, PairKey, Partial, Party, PublicKeys, Rule, SecretKey,
+    Ciphertext, Common, Contribution, Decryptor, Extended, Ledger, MAX_PARTIES, MultiKeyError,
+    PairKey, Partial, Party, PublicKeys, Rule, SecretKey,
     keys::{LinearKeys, Pairwise, Parts},
 };
 pub use crate::rns::wire::{VERSION, WireError};
@@ -37,7 +36,6 @@ const CONTRIBUTION: u8 = 19;
 const PARTIAL: u8 = 20;
 const LEDGER: u8 = 21;
 const PAIR_KEY: u8 = 22;
-const COMMITMENT: u8 = 23;
 
 impl<W: Word> PublicKeys<W> {
     /// Appends the bytes.
@@ -233,31 +231,6 @@ impl<W: Word> Contribution<W> {
     }
 }
 
-impl Commitment {
-    /// Appends the bytes.
-    pub fn encode<W: Word>(&self, common: &Common<W>, out: &mut Vec<u8>) {
-        header_of(common.id(), COMMITMENT, out);
-        out.extend(self.party.0);
-        out.extend(self.result);
-        out.extend(self.digest);
-    }
-
-    /// The commitment of exactly these bytes.
-    ///
-    /// # Errors
-    /// [`WireError`] says what is wrong with them.
-    pub fn decode<W: Word>(common: &Common<W>, bytes: &[u8]) -> Result<Self, WireError> {
-        let mut reader = Reader::with_hash(common.id(), COMMITMENT, bytes)?;
-        let found = Self {
-            party: Party(reader.array("the name of a party")?),
-            result: reader.array("the digest of the result")?,
-            digest: reader.array("the hash of the contribution")?,
-        };
-        reader.end()?;
-        Ok(found)
-    }
-}
-
 impl<W: Word> Partial<W> {
     /// Appends the bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -291,7 +264,7 @@ impl<W: Word> Partial<W> {
 impl<W: Word> Decryptor<W> {
     /// The bytes of what this party gave, to be kept for [`resume`](Self::resume).
     pub fn ledger(&self) -> Vec<u8> {
-        let Ledger { offered, given, .. } = &self.ledger;
+        let Ledger { offered, given } = &self.ledger;
         let mut out = Vec::new();
         header_of(self.secret.common().id(), LEDGER, &mut out);
         out.extend(self.party().0);
@@ -336,7 +309,6 @@ impl<W: Word> Decryptor<W> {
         reader.end()?;
         let offered: BTreeMap<_, _> = pairs.chunks_exact(2).map(|x| (x[0], x[1])).collect();
         let ledger = Ledger {
-            committed: BTreeMap::new(),
             given: results.iter().copied().collect::<BTreeSet<_>>(),
             offered,
         };

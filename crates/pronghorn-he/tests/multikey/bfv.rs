@@ -5,7 +5,6 @@ use pronghorn_he::{
     multikey::{
         Decryptor, Limits, Rule,
         bfv::{Ciphertext, Setting},
-        contribute_all,
     },
 };
 
@@ -196,8 +195,10 @@ fn exact_results_come_out_of_the_flood() {
                 Decryptor::new(secret, &rule).expect("one reference")
             })
             .collect();
-        let contributions = contribute_all(&mut parties, product.extended(), &scene.keys);
-        let contributions = contributions.expect("allowed");
+        let contributions: Vec<_> = (parties.iter_mut())
+            .map(|party| party.contribute(product.extended(), &scene.keys))
+            .collect::<Result<_, _>>()
+            .expect("allowed");
         let partials: Vec<_> = (parties.iter_mut())
             .map(|party| party.decrypt(product.extended(), &contributions, |_| Ok(())))
             .collect::<Result<_, _>>()

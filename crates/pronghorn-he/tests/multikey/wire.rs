@@ -3,8 +3,8 @@
 
 use pronghorn_he::{
     multikey::{
-        Commitment, Contribution, Decryptor, Extended, Limits, MultiKeyError, PairKey, Partial,
-        PublicKeys, Rule, wire::WireError,
+        Contribution, Decryptor, Extended, Limits, MultiKeyError, PairKey, Partial, PublicKeys,
+        Rule, wire::WireError,
     },
     rns::wire::packed_len,
 };
@@ -208,19 +208,9 @@ fn decryptions_come_back() {
     let rule = Rule::new(&setup.common, limits).expect("room");
     let secret = SecretKey::generate(&setup.common, &Seed::from_bytes([1; 32]));
     let mut party = Decryptor::new(secret, &rule).expect("one reference");
-    let offer = party.contribute(result.extended(), &setup.keys);
-    let offer = offer.expect("allowed");
+    let contribution = party.contribute(result.extended(), &setup.keys);
+    let contribution = contribution.expect("allowed");
     let common = &setup.common;
-    let commitment = offer.commitment();
-    let good = bytes(|out| commitment.encode(common, out));
-    assert_eq!(good.len(), 34 + 96);
-    damage(&good, 130, |bytes| {
-        let mut out = Vec::new();
-        Commitment::decode(common, bytes)?.encode(common, &mut out);
-        Ok(out)
-    });
-    let contribution = party.reveal(result.extended(), offer, &[commitment]);
-    let contribution = contribution.expect("its own");
     let words = packed_len(common.ring(), 3);
     let good = bytes(|out| contribution.encode(out));
     assert_eq!(good.len(), 34 + 64 + 2 + 32 + 2 * words);

@@ -46,9 +46,15 @@ fn apart(samples: &[f32], shape: &[usize]) -> bool {
         let [low, high] = [some().fold(f32::MAX, f32::min), some().fold(0.0, f32::max)];
         f64::from(high) > MANY * f64::from(low)
     };
-    shape.len() > 1
-        && elements > 0
-        && (differ(first, &|at| at / (elements / first)) || differ(last, &|at| at % last))
+    let by_first = || differ(first, &|at| at / (elements / first));
+    // The last dimension of an image is one of columns.
+    let by_last = || differ(last, &|at| at % last);
+    elements > 0
+        && match shape.len() {
+            2 => by_first() || by_last(),
+            3.. => by_first(),
+            _ => false,
+        }
 }
 
 /// The value that is the most times as large as all others in its place. `None` where none is

@@ -121,12 +121,12 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
         graph,
         samples: &samples,
     };
-    let plan = |graph: &Graph, samples: &[f32], methods: Methods| {
+    let plan = |graph: &Graph, samples: (&[f32], bool), methods: Methods| {
         planned(graph, samples, margin, &model, methods, options)
     };
-    let on_one_scale = |methods: Methods| plan(&folded, &samples, methods);
+    let on_one_scale = |methods: Methods| plan(&folded, (&samples, false), methods);
     let on_scales = |scaled: &Scaled, methods: Methods| {
-        let built = plan(&scaled.graph, &scaled.samples, methods);
+        let built = plan(&scaled.graph, (&scaled.samples, true), methods);
         built.and_then(|built| scaled.complete(built))
     };
     let precise_first = |best: &dyn Fn(Methods) -> Result<Built, BuildError>| {
@@ -187,10 +187,10 @@ impl Model<'_> {
     }
 }
 
-/// The plan of a graph after the passes.
+/// The plan of a graph after the passes, and whether features have scales of their own.
 fn planned(
     graph: &Graph,
-    samples: &[f32],
+    (samples, is_scaled): (&[f32], bool),
     margin: f32,
     model: &Model<'_>,
     methods: Methods,
@@ -226,6 +226,8 @@ fn planned(
     if options.samples.is_some() {
         let range = [input.min, input.max];
         let range = match graph.nodes[0].shape.len() {
+            // More features than the largest are near its end.
+            _ if is_scaled => range.map(|end| end * samples::HEADROOM),
             ..=2 => samples::with_headroom(range, samples, elements),
             _ => range,
         };

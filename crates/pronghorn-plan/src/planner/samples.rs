@@ -33,10 +33,14 @@ pub(super) fn samples(
 pub(super) const HEADROOM: f32 = 1.25;
 
 /// A range with [`HEADROOM`] at each end that is not the inputs' own: that of indicators, and of
-/// bytes, is the end of several samples.
+/// bytes, is the end of several samples that differ.
 pub(super) fn with_headroom([low, high]: [f32; 2], samples: &[f32], elements: usize) -> [f32; 2] {
-    let has = |end: f32| move |row: &&[f32]| row.contains(&end);
-    let is_own = |end: f32| samples.chunks(elements).filter(has(end)).count() > 1;
+    let is_own = |end: f32| {
+        let mut having = samples.chunks(elements).filter(|row| row.contains(&end));
+        having
+            .next()
+            .is_some_and(|first| having.any(|row| row != first))
+    };
     let away = |end: f32, is_outward: bool| match (is_own(end), is_outward) {
         (true, _) => end,
         (false, true) => end * HEADROOM,
