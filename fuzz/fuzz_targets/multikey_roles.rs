@@ -30,7 +30,7 @@ fn graph() -> PolyGraph {
     };
     let layer = Layer {
         geometry: ConvGeometry::dense(2, 1),
-        weights: vec![3, -2],
+        weights: vec![3.0, -2.0],
         divisor: 4.0,
         bias: vec![0.5],
     };

@@ -47,7 +47,10 @@ def as_inputs(array: npt.ArrayLike, shape: tuple[int, ...], what: str = "inputs"
         raise InputError(f"{what} have type {found.dtype}; numbers are needed")
     if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
         wanted = ", ".join(map(str, ("images", *shape)))
-        raise InputError(f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image")
+        rest = shape[next((at for at, size in enumerate(shape) if size > 1), len(shape)) :]
+        one = found.shape in (shape, rest) and found.size > 0
+        hint = f"\n  what to do: for one input reshape it to {[1, *shape]}" if one else ""
+        raise InputError(f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image{hint}")
     inputs = np.ascontiguousarray(found, dtype=np.float32)
     if not np.isfinite(inputs).all():
         raise InputError(f"{what} hold infinite values or NaN")
