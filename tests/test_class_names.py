@@ -155,6 +155,17 @@ def test_labels_that_may_be_both_are_said() -> None:
         assert as_indices([1, 3, 1], ("1", "2", "3")).tolist() == [0, 2, 0]
         assert as_indices(np.array([1.0, 2.0]), ("1", "2")).tolist() == [0, 1]
         assert as_indices([0.5, 2.0], ("1", "2")).tolist() == [0.5, 2.0]
+        assert as_indices([1e300, 2.0], ("1", "2")).tolist() == [1e300, 2.0]
+    # As pandas has them.
+    assert as_indices(np.array(["b", "a"], object), ("a", "b")).tolist() == [1, 0]
+    assert as_indices(np.array(["a", None], object), ("a", "b")).tolist() == ["a", "None"]
+
+
+def test_a_file_of_labels_may_be_names(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("kind\n01\n02\n")
+    found = labels_of(tmp_path / "l.csv", None, 2, 2, ("01", "02"))
+    assert found is not None
+    assert found.tolist() == [0, 1]
 
 
 def test_hostile_names_are_none() -> None:
@@ -177,7 +188,7 @@ def test_hostile_names_are_none() -> None:
 def test_labels_that_fit_nothing_are_said() -> None:
     texts = np.array(["no", "maybe"])
     with pytest.raises(
-        InputError, match=r"column 'y': labels such as no are no numbers, and the model's classes are a, b"
+        InputError, match=r"column 'y': labels such as 'no' are no numbers, and the model's classes are a, b"
     ):
         labels_of(None, texts, 2, 2, ("a", "b"), "y")
     assert labels_of(None, texts, 2, 2, ("a", "b")) is None

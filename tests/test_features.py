@@ -419,20 +419,33 @@ def test_one_wrong_sample_hides_no_noise() -> None:
 
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])
 @pytest.mark.parametrize("tiny", [1e-9, 1e-12, 1e-20])
-@pytest.mark.parametrize("kind", ["LeakyRelu", "Relu", "Mul", "Square"])
+@pytest.mark.parametrize("kind", ["LeakyRelu", "Relu", "Mul", "Square", "Both"])
 def test_a_branch_may_be_tiny(trust: str, tiny: float, kind: str) -> None:
     """As that of a residual layer whose weights decayed."""
     constants = {"w": floats(4, 3), "v": np.float32(tiny) * floats(4, 3), "m": floats(3, 3)}
     nodes = [node("MatMul", "x w", "a"), node("MatMul", "x v", "b")]
-    square = kind == "Square"
-    reads = "b b" if square else "b a" if kind == "Mul" else "b"
-    nodes += [node("Mul" if square else kind, reads, "c"), node("MatMul", "c m", "d"), node("Add", "a d", "y")]
+    branches = {
+        "Mul": [node("Mul", "b a", "c")],
+        "Square": [node("Mul", "b b", "c")],
+        "Both": [node("Mul", "b b", "s"), node("Mul", "b a", "p"), node("Add", "s p", "c")],
+    }
+    nodes += [*branches.get(kind, [node(kind, "b", "c")]), node("MatMul", "c m", "d"), node("Add", "a d", "y")]
     loaded = pronghorn.load(model(nodes, ("N", 4), constants), samples=floats(80, 4))
     assert loaded.plan(trust).expected_error.error < 0.05
     inputs = np.clip(floats(40, 4), -2, 2)
     report = loaded.verify(inputs, trust=trust)
     assert report.ok
     assert report.relative_error < 0.07
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_positive_features_are_not_clamped(trust: str) -> None:
+    table = np.abs(RANDOM.uniform([59, 29.5 / 1024], [100, 50 / 1024], (400, 2))).astype(np.float32)
+    constants = {"w": (floats(2, 2) / np.float32([[20], [0.01]]))}
+    loaded = pronghorn.load(model([node("MatMul", "x w", "y")], ("N", 2), constants), samples=table)
+    low, high = planned_bounds(loaded.plan(trust).to_json())
+    assert np.all(low <= table.min(axis=0))
+    assert np.all(high >= table.max(axis=0))
 
 
 def test_rare_events_are_no_wrong_samples() -> None:

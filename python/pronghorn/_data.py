@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._inputs import Range, as_numbers
-from pronghorn._tables import is_table, read_table, whole
+from pronghorn._tables import is_table, only_labels, read_table
 from pronghorn.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
@@ -232,10 +232,7 @@ def labels_beside(path: Path) -> Array | None:
 def read_labels(path: Path) -> Array:
     """Labels of a file; of a table, its column of labels or its only one."""
     if is_table(path):
-        values, labels = read_table(path)
-        if labels is None and values.shape[1] != 1:
-            raise InputError(f"{path} has {values.shape[1]} columns: name the one of the labels 'labels'")
-        return whole(values[:, 0]) if labels is None else labels
+        return only_labels(path)
     arrays = _read_arrays(path)
     return arrays[pick(path, arrays, LABEL_KEYS, "labels")]
 

@@ -27,6 +27,8 @@ MUCH = 0.05
 """A value that is clamped by more than this share of the range may change a result,"""
 PIXELS = 0.01
 """of an image where this share of its values is."""
+MOST_WHOLE = 2.0**53
+"""Below it floats have all whole numbers."""
 MOST_EXPONENT = 64
 """That of a feature that keeps its one value, as in `features.rs`."""
 NARROW = 0.4
@@ -93,7 +95,10 @@ def as_indices(labels: npt.ArrayLike, names: Sequence[str], stacklevel: int = 3)
     found = _array(labels, "labels")
     if not names or found.size == 0:
         return found
-    whole = found.astype(np.int64) if found.dtype.kind == "f" and not np.any(found % 1) else found
+    if found.dtype.kind == "O":
+        found = found.astype(np.str_)
+    is_whole = found.dtype.kind == "f" and not np.any(found % 1) and np.all(np.abs(found) < MOST_WHOLE)
+    whole = found.astype(np.int64) if is_whole else found
     different, which = np.unique(whole, return_inverse=True)
     places = {name: index for index, name in enumerate(names)}
     indices = [places.get(str(label)) for label in different.tolist()]

@@ -38,7 +38,8 @@ def is_table(path: Path) -> bool:
 
 def whole(values: Array) -> Array:
     """Numbers as integers, where all are."""
-    return values.astype(np.int64) if (values % 1 == 0).all() else values
+    is_whole = (values % 1 == 0).all() and (np.abs(values) < 2.0**53).all()
+    return values.astype(np.int64) if is_whole else values
 
 
 def read_table(path: Path, label_column: str | None = None, features: int | None = None) -> tuple[Array, Array | None]:
@@ -147,8 +148,22 @@ def _labels(column: _Column) -> Array:
 
 def numbers_of(texts: Array) -> Array | None:
     """The numbers that texts are, as integers where all are; None where one is no number."""
-    found = [_number(text) for text in texts.tolist()]
-    return None if None in found else whole(np.array(found, np.float64))
+    found = [_number(text) for text in texts.ravel().tolist()]
+    return None if None in found else whole(np.array(found, np.float64).reshape(texts.shape))
+
+
+def only_labels(path: Path) -> Array:
+    """The labels of a table: its column of labels, or its only one.
+
+    Raises:
+        InputError: it cannot be read, or has several columns and none of labels.
+    """
+    content = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    columns = content.columns
+    named = next((column for column in columns if column.name.lower() in LABEL_COLUMNS), None)
+    if named is None and len(columns) != 1:
+        raise InputError(f"{path} has {len(columns)} columns: name the one of the labels 'labels'")
+    return _labels(named or columns[0])
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:

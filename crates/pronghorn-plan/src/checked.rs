@@ -158,14 +158,18 @@ impl CheckedPlan {
         })
     }
 
-    /// The same plan with names of the classes ([`Plan::class_names`]), shortened and without control
-    /// characters.
+    /// The same plan with names of the classes ([`Plan::class_names`]); without, where one is too long,
+    /// or has hidden characters: clients would compare labels with another.
     ///
     /// # Errors
     /// The plan gets too long.
     pub(crate) fn with_class_names(&self, names: &[String]) -> Result<Self, PlanError> {
+        let class_names = match names.iter().all(|name| is_name(name)) {
+            true => names.to_vec(),
+            false => Vec::new(),
+        };
         self.with_longer(Plan {
-            class_names: names.iter().map(|name| printable(name)).collect(),
+            class_names,
             ..self.0.plan.clone()
         })
     }
@@ -438,12 +442,23 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Whether a character is not shown, or changes how others are: controls, and what sets the
-/// direction or the width of a text.
+/// direction of a text. Joiners (U+200C and U+200D) belong to words.
 fn is_hidden(c: char) -> bool {
-    let format = ['\u{ad}', '\u{61c}', '\u{180e}', '\u{feff}'];
+    let alone = [
+        '\u{ad}', '\u{34f}', '\u{61c}', '\u{180e}', '\u{3164}', '\u{feff}', '\u{ffa0}',
+    ];
+    let ranges = [
+        '\u{115f}'..='\u{1160}',
+        '\u{200e}'..='\u{200f}',
+        '\u{2028}'..='\u{202e}',
+        '\u{2060}'..='\u{206f}',
+        '\u{fff9}'..='\u{fffb}',
+        '\u{e0000}'..='\u{e007f}',
+    ];
     c.is_control()
-        || format.contains(&c)
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || c == '\u{200b}'
+        || alone.contains(&c)
+        || ranges.iter().any(|range| range.contains(&c))
 }
 
 /// Inputs, trust level and range of a step. Steps before it were checked.

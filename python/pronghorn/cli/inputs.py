@@ -26,9 +26,10 @@ from pronghorn.cli.options import Preparation
 from pronghorn.errors import InputError
 
 Labels = npt.NDArray[np.int64]
+Numbers = npt.NDArray[Any]
+
 SHOWN = 10
 """Names of classes in a message, at most."""
-Numbers = npt.NDArray[Any]
 
 
 def labels_of(
@@ -57,12 +58,12 @@ def labels_of(
     if labels is None:
         return None
     labels = as_indices(labels, names)
-    if labels.dtype.kind == "U" and (numbers := numbers_of(labels)) is not None:
+    if labels.dtype.kind in "OU" and (numbers := numbers_of(labels)) is not None:
         labels = as_indices(numbers, names)
     if path is None and labels.dtype.kind not in "iubf":
         listed = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
         known = f"the model's classes are {listed}" if names else "the model has no names of its classes"
-        problem = f"labels such as {next(iter(labels.ravel()), '')!s} are no numbers, and {known}"
+        problem = f"labels such as {str(next(iter(labels.ravel()), ''))!r} are no numbers, and {known}"
         if column is not None:
             raise InputError(f"column {column!r}: {problem}: give the index of each class, from 0 on, or values")
         warn(f"the labels beside the data are ignored: {problem}")

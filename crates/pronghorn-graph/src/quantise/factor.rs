@@ -112,6 +112,7 @@ impl Builder<'_> {
         let square = FixedOp::Activation(ActivationOp::Square);
         if let Some(wanted) = self.finest_factor(input) {
             let value = self.factor(input, wanted.min(MOST_FRACTION / 2))?;
+            let value = self.no_finer(value, MOST_FRACTION / 2, self.ranges[input])?;
             if self.bounds(&square, &[value])?.fit().is_some() {
                 let fraction = self.nodes[value].value.fraction_bits;
                 return self.push(square, vec![value], 2 * fraction);

@@ -256,7 +256,7 @@ fn a_last_contribution_tells_the_secret_and_answers_take_none() {
 /// A contribution that is no encryption of zero makes an honest result one of its party's choice,
 /// also where it was chosen before the others' were shown: here `q / 4` stands at the victim. With
 /// the own secret the party takes the victim's mask off its share, and has the victim's secret. So
-/// commitments to contributions would protect nobody.
+/// commitments to contributions alone would protect nobody.
 #[test]
 fn a_false_contribution_tells_the_secret_without_a_look_at_the_others() {
     let scene = Scene::new();

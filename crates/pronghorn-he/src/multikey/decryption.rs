@@ -18,16 +18,16 @@
 //!   input, so who has that input's `c_0` (the evaluator) adds it to `c_i s_i` and reads the input
 //!   (arXiv 2506.20101). A flood does not stop that. The contributions change every
 //!   `c_i` by a mask `a v + e`, and every share by `b_i v`, of which only the sum over all parties
-//!   is known. A party's own contribution suffices for it if the others' are encryptions of zero,
-//!   so each party makes one, and checks that it is used.
+//!   is known. A party's own contribution suffices for it if the others' are encryptions of zero
+//!   made without regard to it, so each party makes one, and checks that it is used.
 //! * **Averaging**: two partial decryptions of one result have independent floods. The [`Ledger`]
 //!   refuses a second one, also after a restart. A related result (with a known difference) is
 //!   another one: the budget of results counts it.
 //!
 //! Parties of these three rounds are semi-honest. Nothing shows that a contribution is an encryption
 //! of zero. A party that contributes anything else chooses what the others decrypt: an input, or
-//! their secrets. It need not see their contributions first, so commitments to these would not stop
-//! it (`attacks.rs`); proofs would. Where one of two parties alone learns the result,
+//! their secrets. It need not see their contributions first, so commitments alone would not stop it
+//! (`attacks.rs`). Proofs that each party knows the randomness of its own would. Where one of two parties alone learns the result,
 //! [`Decryptor::answer`] takes no contribution of that party. A party that publishes a wrong partial
 //! decryption spoils the result, and nobody notices. An evaluator that asks for something else than
 //! it should gets that decrypted: the parties must know what they decrypt, in an answer too.

@@ -43,7 +43,8 @@ pub struct Fidelity {
     pub aim: f64,
     /// Root mean square of the difference to the float result, before softmax and the like, over
     /// that of the float result about the mean of each output. Without samples, with a few, and
-    /// where no output differs over samples: over that of the float result itself.
+    /// where no output differs over samples: over that of the float result itself. Differences of
+    /// constant outputs beside others are parts of these, where they are larger.
     pub error: f64,
     /// Whether it is about the mean.
     pub about_mean: bool,
@@ -225,7 +226,8 @@ impl Squares {
         }
     }
 
-    /// Differences as a part of the spread, and those of outputs without one as a part of these.
+    /// Differences as a part of the spread, and those of outputs without one as a part of these or
+    /// of the spread, whichever is larger.
     fn error(&self) -> f64 {
         let part = |difference: f64, whole: f64| match difference {
             0.0 => 0.0,
@@ -233,7 +235,10 @@ impl Squares {
         };
         let [constant, size] = self.constant;
         match self.spread > 0.0 {
-            true => part(self.difference - constant, self.spread) + part(constant, size),
+            true => {
+                let differing = part(self.difference - constant, self.spread);
+                differing + part(constant, size.max(self.spread))
+            }
             false => part(self.difference, self.size),
         }
         .sqrt()
@@ -524,6 +529,13 @@ mod tests {
             .collect();
         let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
         assert!(fidelity.about_mean && fidelity.error < 1e-6, "{fidelity:?}");
+        // One near zero, or zero, counts beside what differs.
+        for constant in [0.0, 1e-7] {
+            let wanted = [1.0, constant, -1.0, constant].repeat(8);
+            let found: Vec<f32> = wanted.iter().map(|w| w + 1e-3).collect();
+            let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
+            assert!(fidelity.error < 2e-3, "{fidelity:?}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl fmt::Display for Hint {
     }
 }
 
-/// Whether the first or the last dimension of a series or an image has places whose largest values
+/// Whether the first dimension of a series or an image, or the last of a series, has places whose largest values
 /// differ more than [`MANY`] times. Places without a value do not count.
 fn apart(samples: &[f32], shape: &[usize]) -> bool {
     let (&[first, ..], Some(&last)) = (shape, shape.last()) else {

@@ -227,7 +227,7 @@ fn planned(
         let range = [input.min, input.max];
         let range = match graph.nodes[0].shape.len() {
             // More features than the largest are near its end.
-            _ if is_scaled => range.map(|end| end * samples::HEADROOM),
+            _ if is_scaled => samples::widened(range),
             ..=2 => samples::with_headroom(range, samples, elements),
             _ => range,
         };

@@ -41,10 +41,16 @@ pub(super) fn with_headroom([low, high]: [f32; 2], samples: &[f32], elements: us
             .next()
             .is_some_and(|first| having.any(|row| row != first))
     };
-    let away = |end: f32, is_outward: bool| match (is_own(end), is_outward) {
-        (true, _) => end,
-        (false, true) => end * HEADROOM,
-        (false, false) => end / HEADROOM,
+    let [below, above] = widened([low, high]);
+    let end = |own: f32, wider: f32| if is_own(own) { own } else { wider };
+    [end(low, below), end(high, above)]
+}
+
+/// A range with [`HEADROOM`] at each end.
+pub(super) fn widened([low, high]: [f32; 2]) -> [f32; 2] {
+    let away = |end: f32, is_outward: bool| match is_outward {
+        true => end * HEADROOM,
+        false => end / HEADROOM,
     };
     [away(low, low < 0.0), away(high, high > 0.0)]
 }
