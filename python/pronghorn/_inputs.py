@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn._tables import whole
 from pronghorn.errors import InputError, InputWarning
 
 Floats = npt.NDArray[np.float32]
@@ -27,8 +28,6 @@ MUCH = 0.05
 """A value that is clamped by more than this share of the range may change a result,"""
 PIXELS = 0.01
 """of an image where this share of its values is."""
-MOST_WHOLE = 2.0**53
-"""Below it floats have all whole numbers."""
 MOST_EXPONENT = 64
 """That of a feature that keeps its one value, as in `features.rs`."""
 NARROW = 0.4
@@ -89,6 +88,11 @@ def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
     return found.reshape(-1).astype(np.int64)
 
 
+def names_of_labels(names: tuple[str, ...], outputs: str | None) -> tuple[str, ...]:
+    """The names of classes that labels may be: none where the user says that the outputs are values."""
+    return () if outputs == "values" else names
+
+
 def as_indices(labels: npt.ArrayLike, names: Sequence[str], stacklevel: int = 3) -> npt.NDArray[Any]:
     """Labels that are all names of classes, as the indices of these; others as they are. Warns where they may be
     indices, too."""
@@ -97,14 +101,13 @@ def as_indices(labels: npt.ArrayLike, names: Sequence[str], stacklevel: int = 3)
         return found
     if found.dtype.kind == "O":
         found = found.astype(np.str_)
-    is_whole = found.dtype.kind == "f" and not np.any(found % 1) and np.all(np.abs(found) < MOST_WHOLE)
-    whole = found.astype(np.int64) if is_whole else found
-    different, which = np.unique(whole, return_inverse=True)
+    plain = whole(found) if found.dtype.kind == "f" else found
+    different, which = np.unique(plain, return_inverse=True)
     places = {name: index for index, name in enumerate(names)}
     indices = [places.get(str(label)) for label in different.tolist()]
     if None in indices:
         return found
-    if whole.dtype.kind in "iu" and different.min() >= 0 and different.max() < len(names):
+    if plain.dtype.kind in "iu" and different.min() >= 0 and different.max() < len(names):
         warnings.warn(
             f"labels from {different.min()} to {different.max()} are taken for the model's names of its classes, "
             "not for their indices",

@@ -678,15 +678,17 @@ class Client(Shaped):
             InputError: as `predict`, or `outputs` is none of these.
             RunError: the session failed.
         """
-        finish = json.loads(self.plan_json())["finish"]
-        kind = kind_of(finish, self.output_shape, outputs)
-        found = Predictions.of(self._predict(x, progress), finish, kind)
-        return replace(found, beyond_samples=self.last_beyond_samples, class_names=self.class_names)
+        plan = json.loads(self.plan_json())
+        kind = kind_of(plan["finish"], self.output_shape, outputs)
+        found = Predictions.of(self._predict(x, progress), plan["finish"], kind)
+        names = tuple(plan["class_names"])
+        return replace(found, beyond_samples=self.last_beyond_samples, class_names=names)
 
     def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
         inputs = as_inputs(x, self.input_shape)
-        warn_of_scale(inputs, planned_bounds(self.plan_json()), stacklevel=3)
+        bounds = planned_bounds(self.plan_json())
+        warn_of_scale(inputs, bounds, stacklevel=3)
         with native_errors(RunError):
             outputs, beyond, found, unkept = self._core.predict(inputs, progress)
         self.last_beyond_samples = None if beyond is None else np.array(beyond, np.bool_)
@@ -694,7 +696,7 @@ class Client(Shaped):
         self.last_stats = Stats.of(len(inputs), {**found, "beyond_samples": count})
         if count:
             warnings.warn(beyond_samples(count, len(inputs)), RangeWarning, stacklevel=3)
-        if found["clamped_inputs"] and (problem := clamped(inputs, planned_bounds(self.plan_json()))):
+        if found["clamped_inputs"] and (problem := clamped(inputs, bounds)):
             warnings.warn(problem, RangeWarning, stacklevel=3)
         if unkept is not None:
             warnings.warn(f"the next connection fetches again what this one did: {unkept}", StoreWarning, stacklevel=3)

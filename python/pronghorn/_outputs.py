@@ -120,8 +120,7 @@ class Predictions:
         """
         if self.classes is None:
             raise InputError(f"outputs of kind {self.kind!r} have no classes: look at outputs")
-        names = self.class_names
-        return [names[index] if 0 <= index < len(names) else str(index) for index in self.classes.tolist()]
+        return [name_of(self.class_names, index) for index in self.classes.tolist()]
 
     def top(self, count: int) -> tuple[Classes, Floats]:
         """The `count` most probable classes or labels of each image, and their probabilities, most
@@ -135,6 +134,11 @@ class Predictions:
             raise InputError(f"outputs of kind {self.kind!r} have no probabilities here: look at outputs")
         order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :count].astype(np.int64)
         return order, np.take_along_axis(self.probabilities, order, axis=1)
+
+
+def name_of(names: Sequence[str], index: int) -> str:
+    """The name of a class; its index where there is none."""
+    return names[index] if 0 <= index < len(names) else str(index)
 
 
 def _softmax(logits: Floats) -> Floats:

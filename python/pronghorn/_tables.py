@@ -19,6 +19,10 @@ LABEL_COLUMNS = ("label", "labels", "target", "y")
 """Columns that are taken for labels, whatever their case, where no other is named."""
 
 
+MOST_WHOLE = 2.0**53
+"""Below it floats have all whole numbers."""
+
+
 class _Column(NamedTuple):
     name: str
     values: list[Any]
@@ -38,7 +42,7 @@ def is_table(path: Path) -> bool:
 
 def whole(values: Array) -> Array:
     """Numbers as integers, where all are."""
-    is_whole = (values % 1 == 0).all() and (np.abs(values) < 2.0**53).all()
+    is_whole = (values % 1 == 0).all() and (np.abs(values) < MOST_WHOLE).all()
     return values.astype(np.int64) if is_whole else values
 
 
@@ -56,7 +60,7 @@ def read_table(path: Path, label_column: str | None = None, features: int | None
     Raises:
         InputError: the file cannot be read, a cell is no number, or there is no such column.
     """
-    content = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    content = _read(path)
     names = [column.name for column in content.columns]
     if label_column is not None and label_column not in names:
         raise InputError(f"--labels {label_column} is no file, and no column of {path}, which has {_listed(names)}")
@@ -66,6 +70,10 @@ def read_table(path: Path, label_column: str | None = None, features: int | None
     rest = [_numbers(path, column, content.lines) for i, column in enumerate(content.columns) if i != at]
     labels = None if at is None else _labels(content.columns[at])
     return np.stack(rest, axis=1) if rest else np.empty((len(content.lines), 0)), labels
+
+
+def _read(path: Path) -> _Content:
+    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
 
 
 def _read_csv(path: Path) -> _Content:
@@ -158,8 +166,7 @@ def only_labels(path: Path) -> Array:
     Raises:
         InputError: it cannot be read, or has several columns and none of labels.
     """
-    content = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
-    columns = content.columns
+    columns = _read(path).columns
     named = next((column for column in columns if column.name.lower() in LABEL_COLUMNS), None)
     if named is None and len(columns) != 1:
         raise InputError(f"{path} has {len(columns)} columns: name the one of the labels 'labels'")

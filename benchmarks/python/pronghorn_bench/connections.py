@@ -6,7 +6,6 @@ images and stays connected. Prints the server's resident memory after each (Linu
 
 from __future__ import annotations
 
-import re
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,15 +17,10 @@ import typer
 import pronghorn
 from pronghorn import _processes
 from pronghorn._model import load
+from pronghorn_bench.service import resident_bytes
 
 TRUST = "two-party"
 SAMPLES = 64
-
-
-def resident(pid: int) -> float:
-    """Megabytes of a process."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return 0.0 if found is None else int(found[1]) * 1024 / 1e6
 
 
 def main(
@@ -47,7 +41,7 @@ def main(
             connection = stack.enter_context(pronghorn.connect(server.address, TRUST))
             for _ in range(2):
                 connection.predict(inputs[:1])
-            found.append(resident(server.pid))
+            found.append(resident_bytes(server.pid) / 1e6)
             print(f"{client} clients: {found[-1]:.0f} MB")
         print(f"each client after the first: {(found[-1] - found[0]) / (clients - 1):.1f} MB")
 

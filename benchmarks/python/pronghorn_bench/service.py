@@ -61,10 +61,7 @@ class Server:
 
     def resident_bytes(self) -> int:
         """Bytes of its memory; 0 where the system does not say."""
-        with suppress(OSError, ValueError, IndexError):
-            pages = Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]
-            return int(pages) * os.sysconf("SC_PAGE_SIZE")
-        return 0
+        return resident_bytes(self._process.pid)
 
     def kill(self) -> None:
         """Ends it as a crash does."""
@@ -141,3 +138,11 @@ class Line:
         """Ends it."""
         self._listener.close()
         self.cut(random.Random(0))
+
+
+def resident_bytes(pid: int) -> int:
+    """Bytes of a process's memory; 0 where the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return 0

@@ -158,8 +158,8 @@ impl CheckedPlan {
         })
     }
 
-    /// The same plan with names of the classes ([`Plan::class_names`]); without, where one is too long,
-    /// or has hidden characters: clients would compare labels with another.
+    /// The same plan with names of the classes ([`Plan::class_names`]); without, where one is too
+    /// long, or has hidden characters: clients would compare labels with another.
     ///
     /// # Errors
     /// The plan gets too long.
@@ -369,13 +369,15 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         let reason = format!("{low} is above {high}");
         return field("sampled", reason);
     }
-    if !is_name(&plan.model) {
-        let reason = format!("a name has at most {MAX_NAME} bytes and no control characters");
-        return field("model", reason);
-    }
-    if !plan.class_names.iter().all(|name| is_name(name)) {
-        let reason = format!("a name has at most {MAX_NAME} bytes and no control characters");
-        return field("class_names", reason);
+    let names = [
+        ("model", std::slice::from_ref(&plan.model)),
+        ("class_names", &plan.class_names),
+    ];
+    for (name, found) in names {
+        if !found.iter().all(|name| is_name(name)) {
+            let reason = format!("a name has at most {MAX_NAME} bytes and no hidden characters");
+            return field(name, reason);
+        }
     }
     if plan.finish.len() > MAX_FINISH {
         let reason = format!(
@@ -445,7 +447,7 @@ fn is_name(name: &str) -> bool {
 /// direction of a text. Joiners (U+200C and U+200D) belong to words.
 fn is_hidden(c: char) -> bool {
     let alone = [
-        '\u{ad}', '\u{34f}', '\u{61c}', '\u{180e}', '\u{3164}', '\u{feff}', '\u{ffa0}',
+        '\u{ad}', '\u{34f}', '\u{61c}', '\u{180e}', '\u{200b}', '\u{3164}', '\u{feff}', '\u{ffa0}',
     ];
     let ranges = [
         '\u{115f}'..='\u{1160}',
@@ -455,10 +457,7 @@ fn is_hidden(c: char) -> bool {
         '\u{fff9}'..='\u{fffb}',
         '\u{e0000}'..='\u{e007f}',
     ];
-    c.is_control()
-        || c == '\u{200b}'
-        || alone.contains(&c)
-        || ranges.iter().any(|range| range.contains(&c))
+    c.is_control() || alone.contains(&c) || ranges.iter().any(|range| range.contains(&c))
 }
 
 /// Inputs, trust level and range of a step. Steps before it were checked.
@@ -552,7 +551,7 @@ fn compile(plan: &Plan, forms: &[ShareForm]) -> Result<Vec<Derived>, PlanError> 
     (0..plan.steps.len()).map(compile).collect()
 }
 
-/// A name shortened and without control characters.
+/// A name shortened and without hidden characters.
 pub(crate) fn printable(name: &str) -> String {
     let kept = name.chars().map(|c| if is_hidden(c) { '?' } else { c });
     let mut length = 0;

@@ -20,6 +20,7 @@ from pronghorn._inputs import (
     as_labels,
     as_numbers,
     as_targets,
+    names_of_labels,
     planned_bounds,
     warn_of_fractions,
     warn_of_pixels,
@@ -443,7 +444,7 @@ class Model(Shaped):
         self, outputs: str | None, labels: npt.ArrayLike | None, images: int
     ) -> tuple[str, Classes | Targets | None]:
         """The kind of the outputs, and what they should be: classes, or values."""
-        names = () if outputs == "values" else self.class_names
+        names = names_of_labels(self.class_names, outputs)
         given = None if labels is None else as_numbers(as_indices(labels, names, stacklevel=4), "labels")
         kind = self.kind(outputs, given)
         if given is None:

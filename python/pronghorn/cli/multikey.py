@@ -312,9 +312,10 @@ def client(
         every = np.concatenate([each.images for each in loaded])
         images = every[: wanted.limit]
         beside = loaded[0].labels if len(inputs) == 1 else None
-        known = labels_of(None if column else wanted.labels, beside, len(images), len(every))
+        path = None if column else wanted.labels
+        known = labels_of(path, beside, len(images), len(every), column=column)
         kind = kind_of(party.finish, party.output_shape, wanted.outputs, known)
-        truth = classes_only(known, kind, None if column else wanted.labels)
+        truth = classes_only(known, kind, path)
         titles = [title for each in loaded for title in each.titles][: wanted.limit]
         if output is not None:
             output.reserve(len(images), party.output_shape)

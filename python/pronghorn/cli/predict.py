@@ -17,7 +17,7 @@ import typer
 
 import pronghorn
 from pronghorn import _trust
-from pronghorn._inputs import takes_bytes
+from pronghorn._inputs import names_of_labels, takes_bytes
 from pronghorn._model import Stats
 from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
@@ -388,7 +388,7 @@ def _open(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, 
     opened = [open_images(path, client.input_shape, values, column) for path in paths]
     images = Images(opened, wanted.limit)
     beside = opened[0].labels if len(paths) == 1 else None
-    path, names = None if column else wanted.labels, _names_of_labels(client, wanted)
+    path, names = None if column else wanted.labels, names_of_labels(client.class_names, wanted.outputs)
     known = labels_of(path, beside, len(images), images.total, names, column)
     _check_index(finish, wanted)
     kind = kind_of(finish, client.output_shape, wanted.outputs, known)
@@ -405,17 +405,12 @@ def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, 
     total, images = len(images), images[: wanted.limit]
     check_range(images, client.plan_json(), preparation, any(each.were_bytes for each in loaded))
     beside = loaded[0].labels if len(paths) == 1 else None
-    path, names = None if column else wanted.labels, _names_of_labels(client, wanted)
+    path, names = None if column else wanted.labels, names_of_labels(client.class_names, wanted.outputs)
     known = labels_of(path, beside, len(images), total, names, column)
     _check_index(finish, wanted)
     kind = kind_of(finish, client.output_shape, wanted.outputs, known)
     titles = [title for each in loaded for title in each.titles]
     return _Batch(images, titles[: wanted.limit], classes_only(known, kind, path), kind)
-
-
-def _names_of_labels(client: Client, wanted: Wanted) -> tuple[str, ...]:
-    """The names of classes that labels may be."""
-    return () if wanted.outputs == "values" else client.class_names
 
 
 def _check_index(finish: list[str], wanted: Wanted) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pronghorn import _native
 from pronghorn._model import Stats, counted
-from pronghorn._outputs import Predictions
+from pronghorn._outputs import Predictions, name_of
 from pronghorn.cli.console import say, warn
 from pronghorn.errors import InputError
 
@@ -95,8 +95,7 @@ class Results:
         return {"class": index} if self._names is None else {"class": index, "name": self._name(index)}
 
     def _name(self, index: int) -> str:
-        names = self._names
-        return names[index] if names and 0 <= index < len(names) else str(index)
+        return name_of(self._names or (), index)
 
 
 @dataclass(frozen=True)

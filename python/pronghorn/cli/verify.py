@@ -13,6 +13,7 @@ import numpy.typing as npt
 import typer
 
 from pronghorn._data import Loaded
+from pronghorn._inputs import names_of_labels
 from pronghorn._model import Model
 from pronghorn._multikey_plan import LEVEL, MultiKeyPlan
 from pronghorn.cli.inputs import Numbers, classes_or_values, label_column, labels_of
@@ -167,7 +168,7 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
         model = preparation.calibrate(model, typical)
     total, images = len(images), images[: given.limit]
     path = None if column else given.labels
-    names = () if given.outputs == "values" else model.class_names
+    names = names_of_labels(model.class_names, given.outputs)
     known = labels_of(path, found, len(images), total, names, column)
     kind = model.kind(given.outputs, known)
     truth = classes_or_values(known, kind, given.labels, math.prod(model.output_shape))

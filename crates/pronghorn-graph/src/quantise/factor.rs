@@ -96,14 +96,9 @@ impl Builder<'_> {
                 factors[finer] = self.no_finer(factors[finer], most, range)?;
             }
         }
-        let fraction = self.fraction_of(&factors);
-        self.push(FixedOp::Product, factors, fraction)
-    }
-
-    /// The fraction bits of a product.
-    fn fraction_of(&self, factors: &[usize]) -> i32 {
         let fraction = |&factor: &usize| self.nodes[factor].value.fraction_bits;
-        factors.iter().map(fraction).sum()
+        let fraction = factors.iter().map(fraction).sum();
+        self.push(FixedOp::Product, factors, fraction)
     }
 
     /// A square. Beside a product with that value it takes the product's factor: one rounding

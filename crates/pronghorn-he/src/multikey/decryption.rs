@@ -27,10 +27,11 @@
 //! Parties of these three rounds are semi-honest. Nothing shows that a contribution is an encryption
 //! of zero. A party that contributes anything else chooses what the others decrypt: an input, or
 //! their secrets. It need not see their contributions first, so commitments alone would not stop it
-//! (`attacks.rs`). Proofs that each party knows the randomness of its own would. Where one of two parties alone learns the result,
-//! [`Decryptor::answer`] takes no contribution of that party. A party that publishes a wrong partial
-//! decryption spoils the result, and nobody notices. An evaluator that asks for something else than
-//! it should gets that decrypted: the parties must know what they decrypt, in an answer too.
+//! (`attacks.rs`). Proofs that each party knows the randomness of its own would. Where one of two
+//! parties alone learns the result, [`Decryptor::answer`] takes no contribution of that party. A
+//! party that publishes a wrong partial decryption spoils the result, and nobody notices. An
+//! evaluator that asks for something else than it should gets that decrypted: the parties must know
+//! what they decrypt, in an answer too.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -202,24 +202,22 @@ pub(super) fn better(
                 false => on_one_scale,
             }
         }
-        (Ok(plain), Ok(other)) if !is_reached(&on_one_scale) && !is_reached(&scaled) => {
-            match other.fidelity.error < WORTHWHILE * plain.fidelity.error {
-                true => scaled,
-                false => on_one_scale,
-            }
+        (Ok(_), Ok(_)) if !is_reached(&on_one_scale) && !is_reached(&scaled) => {
+            much_closer(on_one_scale, scaled)
         }
         _ => closest(scaled, on_one_scale),
     }
 }
 
-/// The second plan where it reaches the aim, or errs much less than the first: it ignores features.
+/// The second plan where it reaches the aim or errs much less than the first, which does not reach
+/// it: the second tells clients of the samples, or leaves features out.
 pub(super) fn much_closer(
     first: Result<Built, BuildError>,
     second: Result<Built, BuildError>,
 ) -> Result<Built, BuildError> {
     match (&first, &second) {
         (Ok(one), Ok(other))
-            if !is_reached(&second) && other.fidelity.error > WORTHWHILE * one.fidelity.error =>
+            if !is_reached(&second) && other.fidelity.error >= WORTHWHILE * one.fidelity.error =>
         {
             first
         }

@@ -22,15 +22,16 @@ impl fmt::Display for Hint {
         match self {
             Self::Far(far) => far.fmt(f),
             Self::Apart => f.write_str(
-                "Features of the input differ in size more than a hundredfold, and series and images have one scale \
-                 for all: bring each feature to a like size before sending, and let the model take these",
+                "Features of the input differ in size more than a hundredfold, and series and images \
+                 have one scale for all: bring each feature to a like size before sending, and let \
+                 the model take these",
             ),
         }
     }
 }
 
-/// Whether the first dimension of a series or an image, or the last of a series, has places whose largest values
-/// differ more than [`MANY`] times. Places without a value do not count.
+/// Whether the first dimension of a series or an image, or the last of a series, has places whose
+/// largest values differ more than [`MANY`] times. Places without a value do not count.
 fn apart(samples: &[f32], shape: &[usize]) -> bool {
     let (&[first, ..], Some(&last)) = (shape, shape.last()) else {
         return false;
