@@ -8,10 +8,11 @@ use pronghorn_bench::{
     ntt,
     slot::{self, SLOT_OPERATIONS},
 };
-use pronghorn_bindings::{model::Model, native};
+use pronghorn_bindings::{machine::pool, model::Model, native};
 use pronghorn_multikey::{Aim, Chain};
 use pronghorn_ring::SimdLevel;
 use pyo3::{prelude::*, types::PyDict};
+use rayon::ThreadPool;
 
 use crate::bits;
 
@@ -292,18 +293,23 @@ type Primes = (usize, Vec<u32>, Vec<u32>, usize, Vec<u32>);
 
 /// A network under two keys, for a measurement.
 #[pyclass]
-pub struct MultiKeyNetwork(multikey_network::NetworkBench);
+pub struct MultiKeyNetwork {
+    bench: multikey_network::NetworkBench,
+    pool: ThreadPool,
+}
 
 #[pymethods]
 impl MultiKeyNetwork {
     /// With floods where `aim` is given, the error and the results of a key; otherwise with the
-    /// primes of `chain`: those of the result, of each level, levels, special ones.
+    /// primes of `chain`: those of the result, of each level, levels, special ones. On `threads`
+    /// threads.
     #[new]
-    #[pyo3(signature = (model, samples, aim=None, chain=None))]
+    #[pyo3(signature = (model, samples, threads, aim=None, chain=None))]
     fn new(
         py: Python<'_>,
         model: &Model,
         samples: PyReadonlyArrayDyn<'_, f32>,
+        threads: usize,
         aim: Option<(f64, u64)>,
         chain: Option<Primes>,
     ) -> PyResult<Self> {
@@ -325,9 +331,10 @@ impl MultiKeyNetwork {
         };
         let samples = samples.as_slice()?.to_vec();
         let graph = model.graph();
-        py.detach(|| multikey_network::NetworkBench::new(graph, &samples, parameters))
-            .map(Self)
-            .map_err(native)
+        let pool = pool(Some(threads))?;
+        let made = || multikey_network::NetworkBench::new(graph, &samples, parameters);
+        let bench = py.detach(|| pool.install(made)).map_err(native)?;
+        Ok(Self { bench, pool })
     }
 
     /// Outputs; seconds of the encryption, of each product and of stages of the decryption; the
@@ -338,7 +345,9 @@ impl MultiKeyNetwork {
         image: PyReadonlyArrayDyn<'_, f32>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let image = image.as_slice()?.to_vec();
-        let run = py.detach(|| self.0.run(&image)).map_err(native)?;
+        let Self { bench, pool } = self;
+        let run = py.detach(|| pool.install(|| bench.run(&image)));
+        let run = run.map_err(native)?;
         let found = PyDict::new(py);
         found.set_item("outputs", run.outputs)?;
         found.set_item("encryption", run.encryption)?;
@@ -350,37 +359,37 @@ impl MultiKeyNetwork {
 
     #[getter]
     fn seconds(&self) -> [f64; 3] {
-        self.0.seconds()
+        self.bench.seconds()
     }
 
     #[getter]
     fn security_bits(&self) -> Option<u32> {
-        self.0.security().map(bits)
+        self.bench.security().map(bits)
     }
 
     #[getter]
     fn stated_error(&self) -> PyResult<f64> {
-        self.0.stated_error().map_err(native)
+        self.bench.stated_error().map_err(native)
     }
 
     #[getter]
     fn described<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
-        let (chain, counts, bytes) = (self.0.chain(), self.0.counts(), self.0.bytes());
+        let (chain, counts, bytes) = (self.bench.chain(), self.bench.counts(), self.bench.bytes());
         found.set_item("degree", chain.degree)?;
         found.set_item("primes of the result", chain.base.clone())?;
         found.set_item("primes of a level", chain.level.clone())?;
         found.set_item("levels", chain.levels)?;
         found.set_item("special primes", chain.special.clone())?;
-        found.set_item("log2 of moduli", self.0.log_moduli())?;
-        found.set_item("log2 of a flood", self.0.log_flood())?;
+        found.set_item("log2 of moduli", self.bench.log_moduli())?;
+        found.set_item("log2 of a flood", self.bench.log_flood())?;
         found.set_item("ciphertexts of the input", counts.inputs)?;
         found.set_item("ciphertexts of the model", counts.weights)?;
         found.set_item("hoisted rotations", counts.hoisted)?;
         found.set_item("other rotations", counts.folds)?;
         found.set_item("products", counts.products)?;
         found.set_item("relinearisations", counts.relinearisations)?;
-        found.set_item("rotation keys", self.0.rotations())?;
+        found.set_item("rotation keys", self.bench.rotations())?;
         found.set_item("image bytes", bytes.image)?;
         found.set_item("model bytes", bytes.model)?;
         found.set_item("key bytes", bytes.keys)?;

@@ -71,6 +71,7 @@ class MultiKeyNetwork:
         self,
         model: object,
         samples: NDArray[np.float32],
+        threads: int,
         aim: tuple[float, int] | None = None,
         chain: tuple[int, list[int], list[int], int, list[int]] | None = None,
     ) -> None:

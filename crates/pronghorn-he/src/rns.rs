@@ -29,6 +29,7 @@ pub(crate) mod secret;
 pub(crate) mod simd;
 pub mod slices;
 pub(crate) mod switch;
+pub(crate) mod tasks;
 pub(crate) mod uniform;
 pub mod wire;
 pub(crate) mod zero;

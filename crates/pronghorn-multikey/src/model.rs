@@ -1,6 +1,6 @@
 //! Encrypted weights, and the evaluation of a network with them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Instant};
 
 use pronghorn_graph::polynomial::{PolyGraph, PolyOp};
 use pronghorn_he::{
@@ -335,13 +335,13 @@ impl<W: Word> Cloud<W> {
                     fresh(client, squares, keys)?
                 }
                 (Op::Multiply, _) => {
-                    let pairs = inputs[0].iter().zip(&inputs[1]);
+                    let pairs = inputs[0].iter().zip(&*inputs[1]);
                     let products =
                         pairs.map(|(x, y)| self.settled(self.sum(&[(x, y)], keys)?, level));
                     fresh(client, products.collect::<Result<_, _>>()?, keys)?
                 }
                 (Op::Add, _) => {
-                    let pairs = inputs[0].iter().zip(&inputs[1]);
+                    let pairs = inputs[0].iter().zip(&*inputs[1]);
                     pairs.map(|(x, y)| x.add(y)).collect::<Result<_, _>>()?
                 }
                 (Op::Rearrange(_), _) => inputs.concat(),
@@ -440,14 +440,14 @@ impl<W: Word> Cloud<W> {
     }
 
     /// A value brought to a lower level, at the scale there: times a whole number, divided.
-    fn lowered(
+    fn lowered<'v>(
         &self,
-        value: &[Ciphertext<W>],
+        value: &'v [Ciphertext<W>],
         from: usize,
         to: usize,
-    ) -> Result<Value<W>, NetworkError> {
+    ) -> Result<Cow<'v, [Ciphertext<W>]>, NetworkError> {
         if from == to {
-            return Ok(value.to_vec());
+            return Ok(Cow::Borrowed(value));
         }
         let setting = &self.setting;
         let limbs = setting.limbs(to + 1);
@@ -457,7 +457,9 @@ impl<W: Word> Cloud<W> {
             let x = x.drop_limbs(x.limbs() - limbs)?.mul_scalar(&factor)?;
             self.settled(x.rescale(setting.dropped())?, to)
         };
-        value.iter().map(lower).collect()
+        Ok(Cow::Owned(
+            value.iter().map(lower).collect::<Result<_, _>>()?,
+        ))
     }
 }
 

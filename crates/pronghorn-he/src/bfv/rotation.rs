@@ -180,7 +180,7 @@ impl<W: Word> Sums<'_, W> {
         let mut digits = pool.take(outputs * 2 * special * n);
         let mut room = pool.take(n);
         let a: Vec<&[W]> = self.inputs.iter().map(|x| x.inner().poly(1)).collect();
-        let a = Digits::new(ring, limbs, &a, &mut room);
+        let a = Digits::new(ring, limbs, &a);
         let mut raised = pool.take(self.inputs.len() * a.count() * n);
 
         for (place, limb) in (limbs..limbs + special).enumerate() {

@@ -2,13 +2,13 @@
 
 use std::mem;
 
-use pronghorn_ring::Word;
+use pronghorn_ring::{Prime, Word, vector};
 
 use super::{
     Common, KeyRing, MAX_PARTIES, MultiKeyError, Party, SecretKey,
     gadget::{Factor, Quotients, Sums, Use},
 };
-use crate::rns::{self, Parameters, RingError, keys::GaloisKey, slices};
+use crate::rns::{self, RingError, keys::GaloisKey, slices, tasks::each};
 
 /// `c_0 + c_1 s_1 + ... + c_k s_k` is what a scheme makes of a message, with its noise, for the
 /// secrets of `k` parties in ascending order of their names.
@@ -148,33 +148,12 @@ impl<W: Word> Extended<W> {
         Ok(parties)
     }
 
-    /// The same with zero for parties that it lacks.
-    fn extended_to(&self, parties: &[Party]) -> Self {
-        let words = self.poly_words();
-        let size = (parties.len() + 1) * words;
-        let mut data = self.common.ring().pool().take_words(size);
-        let (first, rest) = data.split_at_mut(words);
-        first.copy_from_slice(self.poly(0));
-        for (&party, out) in parties.iter().zip(rest.chunks_exact_mut(words)) {
-            match self.part(party) {
-                Some(part) => out.copy_from_slice(part),
-                None => out.fill(W::default()),
-            }
-        }
-        Self {
-            common: self.common.clone(),
-            parties: parties.to_vec(),
-            limbs: self.limbs,
-            data,
-        }
-    }
-
     /// The sum, under the keys of both operands' parties.
     ///
     /// # Errors
     /// When common reference strings or limbs differ, or there are too many parties.
     pub fn add(&self, other: &Self) -> Result<Self, MultiKeyError> {
-        self.combine(other, slices::add_assign)
+        self.combine(other, vector::add_assign)
     }
 
     /// The difference, under the keys of both operands' parties.
@@ -182,27 +161,38 @@ impl<W: Word> Extended<W> {
     /// # Errors
     /// As [`add`](Self::add).
     pub fn sub(&self, other: &Self) -> Result<Self, MultiKeyError> {
-        self.combine(other, slices::sub_assign)
+        self.combine(other, vector::sub_assign)
     }
 
+    /// Zero stands for the polynomials of parties that one of them lacks.
     fn combine(
         &self,
         other: &Self,
-        apply: impl Fn(&Parameters<W>, usize, &mut [W], &[W]),
+        apply: impl Fn(&Prime<W>, &mut [W], &[W]) + Sync,
     ) -> Result<Self, MultiKeyError> {
         let parties = self.union(other)?;
-        let (mut sum, words) = (self.extended_to(&parties), self.poly_words());
-        let (ring, limbs) = (self.common.ring(), self.limbs);
-        apply(ring, limbs, &mut sum.data[..words], other.poly(0));
-        for (&party, x) in parties
-            .iter()
-            .zip(sum.data[words..].chunks_exact_mut(words))
-        {
-            if let Some(part) = other.part(party) {
-                apply(ring, limbs, x, part);
-            }
+        let (ring, limbs, n) = (self.common.ring(), self.limbs, self.common.ring().n());
+        let mut data = self.room(parties.len(), 0)?;
+        let mut tasks = Vec::with_capacity((parties.len() + 1) * limbs);
+        for (index, out) in data.chunks_exact_mut(n).enumerate() {
+            let (poly, limb) = (index / limbs, index % limbs);
+            let operands = [self, other].map(|x| match poly {
+                0 => Some(x.poly(0)),
+                _ => x.part(parties[poly - 1]),
+            });
+            tasks.push((limb, operands, out));
         }
-        Ok(sum)
+        each(n, tasks, |(limb, operands, out)| {
+            let [x, y] = operands.map(|poly| poly.map(|poly| &poly[limb * n..][..n]));
+            match x {
+                Some(x) => out.copy_from_slice(x),
+                None => out.fill(W::default()),
+            }
+            if let Some(y) = y {
+                apply(ring.basis().prime(limb), out, y);
+            }
+        });
+        Self::from_words(&self.common, parties, limbs, data)
     }
 
     /// The negation.
@@ -323,9 +313,10 @@ impl<W: Word> Extended<W> {
         let images = galois.iter().zip(switched.chunks_exact(words));
         let images = images.map(|(galois, switched)| {
             let mut data = ring.pool().take_words(words);
-            for (x, out) in switched.chunks_exact(n).zip(data.chunks_exact_mut(n)) {
+            let limbs = switched.chunks_exact(n).zip(data.chunks_exact_mut(n));
+            each(n, limbs.collect(), |(x, out)| {
                 galois[0].automorphism.apply(x, out);
-            }
+            });
             self.like(self.limbs, data)
         });
         Ok(images.collect())
@@ -350,7 +341,7 @@ impl<W: Word> Extended<W> {
                 .enumerate()
             {
                 secret.secret().multiply(limb, x, &mut product);
-                pronghorn_ring::vector::add_assign(ring.basis().prime(limb), phase, &product);
+                vector::add_assign(ring.basis().prime(limb), phase, &product);
             }
         }
         crate::wipe::wipe(&mut product);

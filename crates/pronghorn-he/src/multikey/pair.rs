@@ -43,7 +43,7 @@ use pronghorn_ring::{Word, random::Stream};
 
 use super::{
     Common, Extended, MultiKeyError, Party, SecretKey,
-    gadget::{Quotients, Sums},
+    gadget::{Place, Quotients, Sums},
     keys::name,
 };
 use crate::{
@@ -142,10 +142,10 @@ impl<W: Word> Extended<W> {
         let mut zero = vec![W::default(); 2 * places.len() * n];
         key.add_zero_in(&places, &mut zero, random);
         let mut sums = Sums::new(ring, limbs, 2);
-        let put = |sums: &mut Sums<'_, W>, place: usize| {
+        let put = |place: &mut Place<'_, W>| {
             for (sum, zero) in zero.chunks_exact(places.len() * n).enumerate() {
-                let from = &zero[place * n..][..n];
-                sums.put(sum, place).copy_from_slice(from);
+                let from = &zero[place.index * n..][..n];
+                place.put(sum).copy_from_slice(from);
             }
         };
         let low = [self.poly(0), self.poly(index)].map(Some);

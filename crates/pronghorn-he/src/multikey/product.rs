@@ -8,12 +8,13 @@ use pronghorn_ring::{
 
 use super::{
     Extended, KeyRing, MultiKeyError, Party, PublicKeys,
-    gadget::{Factor, Quotients, Sums, Use, key_limb},
+    gadget::{Factor, Place, Quotients, Sums, Use, key_limb},
 };
 use crate::rns::{
     digits::Digits,
     pool::{Buffer, Pool},
     simd,
+    tasks::{by_limb, each},
 };
 
 /// The algorithm that brings a product back to one polynomial a party.
@@ -175,22 +176,26 @@ impl<'a, W: Word> Tensor<'a, W> {
         }
         let words = x.poly(0).len();
         let square = products.len() == 1 && std::ptr::eq(x.words, y.words);
+        let n = basis.n();
         let multiply = |terms: &[Terms]| {
             let mut out = pool.take(terms.len() * words);
-            let length = CHUNK.min(basis.n());
-            for start in (0..words).step_by(length) {
-                let q = basis.prime(start / basis.n());
-                for (poly, terms) in terms.iter().enumerate() {
-                    let out = &mut out[poly * words + start..][..length];
-                    let range = start..start + length;
-                    let pairs = products.iter().flat_map(|[x, y]| {
-                        let terms = terms.iter();
-                        terms.map(|&(i, j)| (&x.poly(i)[range.clone()], &y.poly(j)[range.clone()]))
-                    });
-                    let (xs, ys): (Vec<&[W]>, Vec<&[W]>) = pairs.unzip();
-                    sum_of_products(q, square, &xs, &ys, out);
+            let limbs = by_limb(&mut out, words / n, n).into_iter().enumerate();
+            each(n, limbs.collect(), |(limb, mut outs)| {
+                for start in (0..n).step_by(CHUNK) {
+                    let end = n.min(start + CHUNK);
+                    let part = limb * n + start..limb * n + end;
+                    for (terms, out) in terms.iter().zip(&mut outs) {
+                        let pairs = products.iter().flat_map(|[x, y]| {
+                            let terms = terms.iter();
+                            terms
+                                .map(|&(i, j)| (&x.poly(i)[part.clone()], &y.poly(j)[part.clone()]))
+                        });
+                        let (xs, ys): (Vec<&[W]>, Vec<&[W]>) = pairs.unzip();
+                        let out = &mut out[start..end];
+                        sum_of_products(basis.prime(limb), square, &xs, &ys, out);
+                    }
                 }
-            }
+            });
             out
         };
         let (low, high) = (multiply(&low_terms), multiply(&high_terms));
@@ -332,16 +337,15 @@ fn linear<W: Word>(
     if !square {
         high.extend(polys(y).map(|i| y.poly(i)));
     }
-    let mut room = ring.pool().take(n);
-    let digits = Digits::new(single, limbs, &high, &mut room);
+    let digits = Digits::new(single, limbs, &high);
     let count = digits.count();
-    let mut raised = ring.pool().take(high.len() * count * n);
-    let (mut left, mut right) = (ring.pool().take(count * n), ring.pool().take(count * n));
     let outputs = keys.len() + 1;
     let mut sums = Sums::new(ring, limbs, outputs + firsts.len());
-    let add = |sums: &mut Sums<'_, W>, place: usize| {
-        let limb = sums.limb(place);
-        let q = ring.basis().prime(limb);
+    let add = |place: &mut Place<'_, W>| {
+        let (limb, q) = (place.limb, ring.basis().prime(place.limb));
+        let mut room = ring.pool().take(n);
+        let mut raised = ring.pool().take(high.len() * count * n);
+        let [mut left, mut right] = [(); 2].map(|()| ring.pool().take(count * n));
         let raised = digits.raise(limb, &mut raised, &mut room);
         let (of_x, of_y) = if square {
             (&raised[..], &raised[..])
@@ -363,10 +367,10 @@ fn linear<W: Word>(
         let left: Vec<&[W]> = left.chunks_exact(n).collect();
         let right: Vec<&[W]> = right.chunks_exact(n).collect();
         for (first, of_x) in of_x.chunks_exact(count).enumerate() {
-            vector::inner_product(q, of_x, &left, sums.put(outputs + first, place));
+            vector::inner_product(q, of_x, &left, place.put(outputs + first));
         }
         for (&second, of_y) in seconds.iter().zip(of_y.chunks_exact(count)) {
-            vector::inner_product(q, of_y, &right, sums.put(second + 1, place));
+            vector::inner_product(q, of_y, &right, place.put(second + 1));
         }
     };
     let words = limbs * n;

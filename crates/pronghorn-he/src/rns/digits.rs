@@ -4,6 +4,8 @@
 //! [`pronghorn_ring::rns`]), which leaves no multiples of the digit's modulus in the noise.
 //! Without, it is some bits of one limb, signed.
 
+use std::ops::Range;
+
 use pronghorn_ring::{SimdLevel, Word};
 
 use super::{
@@ -11,6 +13,7 @@ use super::{
     parameters::{Digit, Piece},
     pool::Buffer,
     simd,
+    tasks::each,
 };
 
 /// Polynomials that are raised together, in coefficients.
@@ -24,24 +27,30 @@ pub(crate) struct Digits<'a, W: Word> {
 }
 
 impl<'a, W: Word> Digits<'a, W> {
-    /// Of polynomials of `limbs` limbs: an inverse NTT a limb. `room` is `N` words.
-    pub fn new(
-        parameters: &'a Parameters<W>,
-        limbs: usize,
-        polys: &'a [&'a [W]],
-        room: &mut [W],
-    ) -> Self {
-        let words = limbs * parameters.n();
+    /// Of polynomials of `limbs` limbs: an inverse NTT a limb. On rayon's current threads where
+    /// polynomials are large.
+    pub fn new(parameters: &'a Parameters<W>, limbs: usize, polys: &'a [&'a [W]]) -> Self {
+        let (n, words) = (parameters.n(), limbs * parameters.n());
         let mut coefficients = parameters.pool().take(polys.len() * words);
-        for (from, poly) in polys.iter().zip(coefficients.chunks_exact_mut(words)) {
-            poly.copy_from_slice(from);
-            parameters.basis().inverse(poly);
-            if parameters.special_limbs() > 0 {
-                centre_digits(parameters, limbs, poly, room);
-            } else {
-                lift_limbs(parameters, poly);
+        let runs = runs(parameters, limbs);
+        let mut tasks = Vec::with_capacity(polys.len() * runs.len());
+        for (from, mut rest) in polys.iter().zip(coefficients.chunks_exact_mut(words)) {
+            for (index, run) in runs.iter().enumerate() {
+                let (out, after) = rest.split_at_mut(run.len() * n);
+                tasks.push((index, &from[run.start * n..run.end * n], out));
+                rest = after;
             }
         }
+        each(n, tasks, |(index, from, out)| {
+            out.copy_from_slice(from);
+            for (limb, out) in runs[index].clone().zip(out.chunks_exact_mut(n)) {
+                parameters.basis().ntt(limb).inverse(out);
+            }
+            match parameters.digits().get(index) {
+                Some(digit) => digit.conversion.digits(out, &mut parameters.pool().take(n)),
+                None => lift(parameters, index, out),
+            }
+        });
         Self {
             parameters,
             limbs,
@@ -110,33 +119,25 @@ impl<'a, W: Word> Digits<'a, W> {
     }
 }
 
-/// Brings every digit of whole limbs to what its conversion reads.
-fn centre_digits<W: Word>(
-    parameters: &Parameters<W>,
-    limbs: usize,
-    poly: &mut [W],
-    room: &mut [W],
-) {
-    let n = parameters.n();
-    for digit in &parameters.digits()[..parameters.digit_count(limbs)] {
-        let place = digit.start * n..digit.end.min(limbs) * n;
-        digit.conversion.digits(&mut poly[place], room);
+/// Limbs that are made ready together: those of a digit, or one that has several digits.
+fn runs<W: Word>(parameters: &Parameters<W>, limbs: usize) -> Vec<Range<usize>> {
+    if parameters.special_limbs() == 0 {
+        return (0..limbs).map(|limb| limb..limb + 1).collect();
     }
+    let digits = parameters.digit_ranges();
+    let digits = digits.take_while(|digit| digit.start < limbs);
+    digits
+        .map(|digit| digit.start..digit.end.min(limbs))
+        .collect()
 }
 
-/// Adds to every limb what makes all of its digits positive.
-fn lift_limbs<W: Word>(parameters: &Parameters<W>, poly: &mut [W]) {
-    for (limb, words) in poly.chunks_exact_mut(parameters.n()).enumerate() {
-        let offset = pieces_of(parameters, limb)
-            .map(|piece| half::<W>(piece) << piece.shift)
-            .fold(W::default(), W::wrapping_add);
-        simd::lift(
-            SimdLevel::detect(),
-            parameters.basis().prime(limb),
-            offset,
-            words,
-        );
-    }
+/// Adds to a limb what makes all of its digits positive.
+fn lift<W: Word>(parameters: &Parameters<W>, limb: usize, words: &mut [W]) {
+    let offset = pieces_of(parameters, limb)
+        .map(|piece| half::<W>(piece) << piece.shift)
+        .fold(W::default(), W::wrapping_add);
+    let q = parameters.basis().prime(limb);
+    simd::lift(SimdLevel::detect(), q, offset, words);
 }
 
 fn pieces_of<W: Word>(parameters: &Parameters<W>, limb: usize) -> impl Iterator<Item = &Piece> {

@@ -13,7 +13,7 @@ use super::{
     secret::Secret,
     slices,
     uniform::{expand_limb, expand_uniform, uniform_generator},
-    zero::Scratch,
+    zero::{self, Scratch},
 };
 
 impl<W: Word> SecretKey<W> {
@@ -116,8 +116,8 @@ impl<W: Word> Encryptor<W> {
             index.encryptor, self.seed,
             "an index belongs to the encryptor that reserved it"
         );
-        let mut scratch = Scratch::new(parameters);
-        let errors = scratch.draw_errors(parameters, &mut self.errors.stream(index.number));
+        let mut scratch = Scratch::new(parameters.n());
+        let errors = zero::errors(parameters, &mut self.errors.stream(index.number));
         let limbs = b.len() / parameters.n();
         for (limb, b) in slices::each_limb(parameters, limbs, b) {
             let q = parameters.basis().prime(limb);

@@ -8,8 +8,9 @@ use pronghorn_ring::{
 
 use super::{
     Parameters, RingError, SecretKey,
+    tasks::each,
     uniform::{expand_uniform, uniform_generator},
-    zero::{Scratch, encrypt_zero},
+    zero::{self, Scratch, encrypt_zero},
 };
 
 /// `(b, a) = (e - a s, a)`: anyone can encrypt with it. Kept at the chain of ciphertext primes. Keys
@@ -105,7 +106,8 @@ impl<W: Word> PublicKey<W> {
         self.add_zero_in(&limbs, x, random);
     }
 
-    /// As [`add_zero`](Self::add_zero), in these limbs of the basis.
+    /// As [`add_zero`](Self::add_zero), in these limbs of the basis. On rayon's current threads where
+    /// polynomials are large.
     pub(crate) fn add_zero_in(&self, limbs: &[usize], x: &mut [W], random: &mut Stream) {
         let (parameters, n) = (&self.parameters, self.parameters.n());
         let (x_b, x_a) = x.split_at_mut(limbs.len() * n);
@@ -113,17 +115,17 @@ impl<W: Word> PublicKey<W> {
             x_b.len() == x_a.len() && limbs.iter().all(|&limb| limb < self.limbs()),
             "two polynomials of limbs that the key has"
         );
-        let mut scratch = Scratch::new(parameters);
-        let masks = scratch.draw_ternary(parameters, random);
-        let errors = [0, 1].map(|_| scratch.draw_errors(parameters, random));
+        let masks = zero::ternary(parameters, random);
+        let errors = [(); 2].map(|()| zero::errors(parameters, random));
         let outs = x_b.chunks_exact_mut(n).zip(x_a.chunks_exact_mut(n));
-        let Scratch {
-            first,
-            second,
-            third,
-            ..
-        } = &mut scratch;
-        for (&limb, (x_b, x_a)) in limbs.iter().zip(outs) {
+        let tasks = limbs.iter().zip(outs).collect();
+        each(n, tasks, |(&limb, (x_b, x_a))| {
+            let scratch = &mut Scratch::new(n);
+            let Scratch {
+                first,
+                second,
+                third,
+            } = scratch;
             let [b, a] = [&self.b, &self.a].map(|key| &key[limb * n..][..n]);
             let (q, ntt) = (parameters.basis().prime(limb), parameters.basis().ntt(limb));
             masks.residues(q, first, second);
@@ -134,6 +136,6 @@ impl<W: Word> PublicKey<W> {
                 vector::mul_add_assign(q, second, first, key);
                 vector::add_assign(q, x, second);
             }
-        }
+        });
     }
 }

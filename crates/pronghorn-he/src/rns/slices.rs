@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use pronghorn_ring::{Prime, SimdLevel, Word, rns::CHUNK, vector};
 
-use super::{Parameters, simd};
+use super::{Parameters, simd, tasks::each};
 
 /// `x += y`.
 ///
@@ -222,9 +222,11 @@ pub fn rescale<W: Word>(
             parameters.basis().ntt(limb).inverse(digit);
         }
         division.digits(&mut digits, &mut room);
-        for (limb, (x, out)) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)).enumerate() {
+        let limbs = x.chunks_exact(n).zip(out.chunks_exact_mut(n)).enumerate();
+        each(n, limbs.collect(), |(limb, (x, out))| {
+            let mut room = parameters.pool().take(n);
             division.apply(parameters.basis(), limb, &digits, x, out, &mut room);
-        }
+        });
     }
 }
 

@@ -96,7 +96,7 @@ impl<W: Word> Switch<'_, W> {
         let polys = 2 * self.keys.len();
         assert_eq!(out.len(), polys * kept * n, "two polynomials an output");
         let mut room = pool.take(n);
-        let high = Digits::new(parameters, self.limbs, self.high, &mut room);
+        let high = Digits::new(parameters, self.limbs, self.high);
         let mut raised = pool.take(self.high.len() * high.count() * n);
         let mut digits = pool.take(polys * sources.len() * n);
         let mut sums = pool.take(2 * n);
