@@ -1,4 +1,4 @@
-"""Normalisations by computed deviations: LayerNormalization, and the nodes that older exporters write for it."""
+"""Normalisations by computed deviations and norms, and the nodes that exporters write for them."""
 
 from __future__ import annotations
 
@@ -161,9 +161,6 @@ def test_other_sums_are_refused(other: NodeProto) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        node("ReduceMean", "x", "m", axes=[2]),
-        node("ReduceMean", "h", "m", axes=[3]),
-        node("ReduceMean", "q", "u", axes=[2]),
         node("Pow", "d three", "q"),
         node("Pow", "h two", "q"),
         node("Add", "u h", "a"),
@@ -186,9 +183,122 @@ def test_mean_variance_normalization(axes: list[int]) -> None:
     check(model([made], ("N", 3, 4, 5), opset=13))
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 4, 5), ("N", 4, 7), ("N", 2, 3, 2, 2)])
+def test_instance_normalization(shape: tuple[Any, ...]) -> None:
+    given = {name: 1 + floats(shape[1]) / 4 for name in "sb"}
+    imported = check(model([node("InstanceNormalization", "x s b", "y", epsilon=1e-3)], shape, given, opset=13))
+    assert len(roots(imported)) == 1
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((1, 6, 4, 5), 3), (("N", 6, 3), 1), (("N", 4, 2, 2), 4)])
+def test_group_normalization(shape: tuple[Any, ...], groups: int) -> None:
+    given = {name: 1 + floats(shape[1]) / 4 for name in "sb"}
+    check(model([node("GroupNormalization", "x s b", "y", num_groups=groups)], shape, given, opset=21))
+
+
+def test_group_normalization_as_older_exporters_write_it() -> None:
+    given = {"to": np.array([0, 3, -1]), "one": np.ones(3, np.float32), "zero": np.zeros(3, np.float32)}
+    given |= {"back": np.array([0, 6, 4, 5]), "s": 1 + floats(6, 1, 1) / 4, "b": floats(6, 1, 1)}
+    nodes = [
+        node("Reshape", "x to", "r"),
+        node("InstanceNormalization", "r one zero", "i"),
+        node("Reshape", "i back", "n"),
+        node("Mul", "n s", "m"),
+        node("Add", "m b", "y"),
+    ]
+    check(model(nodes, ("N", 6, 4, 5), given, opset=13))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1, 7), -1), (("N", 3, 4), -1), (("N", 3, 4, 2), 2)])
+def test_rms_normalization(shape: tuple[Any, ...], axis: int) -> None:
+    given = {"s": 1 + floats(*shape[axis % len(shape) :]) / 4}
+    check(model([node("RMSNormalization", "x s", "y", axis=axis)], shape, given, opset=23))
+
+
+@pytest.mark.parametrize("form", ["div", "mul", "one"])
+def test_the_pattern_of_mean_squares(form: str) -> None:
+    ends = {
+        "div": [node("Div", "x r", "n")],
+        "mul": [node("Reciprocal", "r", "i"), node("Mul", "x i", "n")],
+        "one": [node("Div", "one r", "i"), node("Mul", "i x", "n")],
+    }
+    nodes = [
+        node("Pow", "x two", "q"),
+        node("ReduceMean", "q", "u", axes=[-1]),
+        node("Add", "u eps", "a"),
+        node("Sqrt", "a", "r"),
+        *ends[form],
+        node("Mul", "s n", "y"),
+    ]
+    constants = {"two": number(2), "eps": number(1e-3), "one": number(1), "s": 1 + floats(6) / 4}
+    used = {name for each in nodes for name in each.input}
+    given = {name: value for name, value in constants.items() if name in used}
+    assert len(roots(check(model(nodes, ("N", 4, 6), given, opset=13)))) == 1
+
+
+def test_what_is_subtracted_from_a_mean_square_may_be_another_mean() -> None:
+    nodes = [
+        node("ReduceMean", "x", "m", axes=[1]),
+        node("Sub", "x m", "d"),
+        node("Mul", "d d", "q"),
+        node("ReduceMean", "q", "u", axes=[2]),
+        node("Sqrt", "u", "r"),
+        node("Div", "d r", "y"),
+    ]
+    check(model(nodes, ("N", 4, 6), opset=13))
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_lp_normalization(axis: int) -> None:
+    check(model([node("LpNormalization", "x", "y", axis=axis)], ("N", 3, 4)))
+
+
+def test_rows_of_unit_length() -> None:
+    proto = model([node("Normalizer", "x", "y", norm="L2", domain="ai.onnx.ml")], ("N", 5))
+    proto.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 1))
+    check(proto, inputs=np.concatenate([floats(3, 5), np.zeros((1, 5), np.float32)]))
+
+
+@pytest.mark.parametrize("form", ["torch", "roots", "bare", "square", "plus"])
+def test_the_pattern_of_norms(form: str) -> None:
+    norm = [node("ReduceL2", "x", "l", axes=[1])]
+    root = [node("Mul", "x x", "q"), node("ReduceSum", "q ax", "t"), node("Sqrt", "t", "l")]
+    nodes = {
+        "torch": [*norm, node("Clip", "l eps", "c"), node("Shape", "x", "z"), node("Expand", "c z", "e")],
+        "roots": [*root, node("Max", "l eps", "e")],
+        "square": [node("ReduceSumSquare", "x", "t", axes=[1]), node("Sqrt", "t", "e")],
+        "bare": [node("ReduceL2", "x", "e", axes=[1])],
+        "plus": [*root, node("Add", "l eps", "e")],
+    }[form]
+    constants = {"eps": number(1e-12), "ax": np.array([1])}
+    used = {name for each in nodes for name in each.input}
+    given = {name: value for name, value in constants.items() if name in used}
+    check(model([*nodes, node("Div", "x e", "y")], ("N", 4, 6), given, opset=13))
+
+
+@pytest.mark.parametrize(
+    "other", [node("ReduceL2", "h", "l", axes=[1]), node("ReduceL2", "x", "l", axes=[1, 2])], ids=str
+)
+@pytest.mark.parametrize("bound", [1e-12, 0.1])
+def test_other_norms_are_refused(other: NodeProto, bound: float) -> None:
+    nodes = [
+        node("Relu", "x", "h"),
+        other,
+        node("Clip", "l eps", "c"),
+        node("Div", "x c", "d"),
+        node("Add", "d h", "y"),
+    ]
+    with pytest.raises(UnsupportedModelError):
+        import_onnx(model(nodes, ("N", 4, 6), {"eps": number(bound)}, opset=13))
+
+
 @pytest.mark.parametrize(
     ("made", "constants", "says"),
     [
+        (node("InstanceNormalization", "x s s", "y"), {"s": floats(4)}, "does not fit 3 channels"),
+        (node("InstanceNormalization", "x h h", "y"), {}, "not a constant"),
+        (node("LpNormalization", "x", "y", p=1), {}, "order 1"),
+        (node("LpNormalization", "x", "y", axis=0), {}, "the batch"),
         (node("LayerNormalization", "x s", "y", axis=0), {"s": floats(1, 3, 4, 5)}, "the batch"),
         (node("LayerNormalization", "x s", "y", axis=4), {"s": floats(5)}, "axis 4 does not exist"),
         (node("LayerNormalization", "x s", "y"), {"s": floats(4)}, r"does not fit the normalised shape \[5\]"),

@@ -13,10 +13,6 @@ BATCH = "train it with BatchNormalization in its place, which becomes part of a 
 CONVOLUTIONS = "use convolutions, or a recurrent network"
 
 UNSUPPORTED = {
-    "InstanceNormalization": ("it divides each channel by a deviation that is computed from the data", BATCH),
-    "GroupNormalization": ("it divides each group of channels by a deviation that is computed from the data", BATCH),
-    "RMSNormalization": ("it divides each value by a mean square that is computed from the data", BATCH),
-    "LpNormalization": ("it divides by a norm that is computed from the data", BATCH),
     "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
     "ReduceL2": ("it takes the root of a computed value, as norms do", BATCH),
     "Sqrt": ("it takes the root of a computed value, as normalisations and norms do", BATCH),

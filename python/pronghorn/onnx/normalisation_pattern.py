@@ -1,11 +1,13 @@
-"""The nodes that exporters write for a layer normalisation: `(x - mean(x)) / sqrt(variance + eps)` before opset 17,
-and `x * f + (b - mean(x) * f)` with `f = g / sqrt(variance + eps)` from TensorFlow.
+"""The nodes that exporters write for a normalisation: `(x - mean(x)) / sqrt(variance + eps)` before opset 17,
+`x * f + (b - mean(x) * f)` with `f = g / sqrt(variance + eps)` from TensorFlow, the same with the mean square and
+without a mean, and `x / norm(x)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import NodeProto, helper
@@ -15,12 +17,15 @@ from pronghorn.onnx.registry import name_of
 
 Axes = tuple[int, ...]
 
+TINY = 1e-4
+"""The most that a norm may be bounded by from below, so that nothing is divided by zero."""
+
 
 def normalisation(
     node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
 ) -> list[NodeProto] | None:
     """The `MeanVarianceNormalization` that makes what `node` and those before it make, with the factor and the summand
-    that the pattern has within it; None where there is no such node.
+    that the pattern has within it, or the `LpNormalization`; None where there is no such node.
 
     Args:
         node: the last node of the pattern: a Div, a Mul or an Add.
@@ -60,17 +65,31 @@ class Pattern:
                 return None
 
     def _divided(self, node: NodeProto) -> list[NodeProto] | None:
-        """`(x - mean) / sqrt(v + eps)`."""
-        variance, epsilon = self._root(node.input[1])
-        scale = None if variance is None else Scale(variance, epsilon, None)
-        return self._made(node, self._centred(node.input[0]), scale, None)
+        """`(x - mean) / sqrt(v + eps)`, or `x / norm(x)`."""
+        value, divisor = node.input
+        axis = self._norm_of(value, divisor)
+        if axis is not None:
+            name = node.name or node.output[0]
+            return [helper.make_node("LpNormalization", [value], node.output[:1], name=name, axis=axis, p=2)]
+        variance, epsilon = self._root(divisor)
+        return None if variance is None else self._scaled(node, value, Scale(variance, epsilon, None))
 
     def _multiplied(self, node: NodeProto) -> list[NodeProto] | None:
         """`(x - mean) * f`."""
-        for centred, factor in _orders(node):
-            made = self._made(node, self._centred(centred), self._scale(factor), None)
+        for value, factor in _orders(node):
+            scale = self._scale(factor)
+            made = None if scale is None else self._scaled(node, value, scale)
             if made is not None:
                 return made
+        return None
+
+    def _scaled(self, node: NodeProto, value: str, scale: Scale) -> list[NodeProto] | None:
+        """`(x - mean) * f` with the variance of `x`, or `x * f` with its mean square."""
+        centred, square = self._centred(value), self._square(scale.variance)
+        if centred is not None and centred == self._variance(scale.variance):
+            return self._made(node, centred, scale, None)
+        if square is not None and square[0] == value:
+            return self._made(node, square, scale, None, centred=False)
         return None
 
     def _factored(self, node: NodeProto) -> list[NodeProto] | None:
@@ -80,7 +99,7 @@ class Pattern:
             for value, factor in _orders(scaled) if scaled is not None else ():
                 scale = self._scale(factor)
                 found = self._variance(scale.variance) if scale is not None else None
-                if found is None or found[0] != value:
+                if scale is None or found is None or found[0] != value:
                     continue
                 shifted, summand = self._summand(rest, factor, found)
                 if shifted:
@@ -88,12 +107,10 @@ class Pattern:
         return None
 
     def _made(
-        self, node: NodeProto, centred: tuple[str, Axes] | None, scale: Scale | None, summand: str | None
+        self, node: NodeProto, found: tuple[str, Axes], scale: Scale, summand: str | None, centred: bool = True
     ) -> list[NodeProto] | None:
-        """The nodes in place of a pattern whose variance is that of what is centred."""
-        if centred is None or scale is None or self._variance(scale.variance) != centred:
-            return None
-        value, axes = centred
+        """The nodes in place of a pattern that normalises a value over these axes."""
+        value, axes = found
         constants = [self.constants[name] for name in (scale.factor, summand) if name is not None]
         if not axes:  # of GlobalAveragePool, which does not say how many there are
             axes = tuple(range(2, max((array.ndim for array in constants), default=0)))
@@ -104,7 +121,8 @@ class Pattern:
         left = [(kind, constant) for kind, constant in steps if constant is not None]
         names = [f"{output}/normalised/{place}" for place in range(len(left))] + [output]
         kind = "MeanVarianceNormalization"
-        made = [helper.make_node(kind, [value], names[:1], name=name, axes=list(axes), epsilon=scale.epsilon)]
+        given: dict[str, Any] = {"axes": list(axes), "epsilon": scale.epsilon, "centred": int(centred)}
+        made = [helper.make_node(kind, [value], names[:1], name=name, **given)]
         for place, (kind, constant) in enumerate(left):
             made.append(helper.make_node(kind, [names[place], constant], [names[place + 1]], name=names[place + 1]))
         return made
@@ -172,11 +190,16 @@ class Pattern:
             return None
         if name_of(node) == "GlobalAveragePool":
             return node.input[0], ()
+        axes = self._axes(node)
+        return None if axes is None else (node.input[0], axes)
+
+    def _axes(self, node: NodeProto) -> Axes | None:
+        """The axes of a reduction that keeps its dimensions."""
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         axes = self.constants.get(node.input[1]) if len(node.input) > 1 else np.array(given.get("axes", []))
         if axes is None or axes.size == 0 or not given.get("keepdims", 1):
             return None
-        return node.input[0], tuple(int(axis) for axis in axes.flat)
+        return tuple(int(axis) for axis in axes.flat)
 
     def _root(self, name: str) -> tuple[str | None, float]:
         """`v` and `eps` of `sqrt(v + eps)`."""
@@ -194,15 +217,43 @@ class Pattern:
 
     def _variance(self, name: str) -> tuple[str, Axes] | None:
         """`x` and the axes of `mean((x - mean(x))^2)`, both means over the same axes."""
+        square = self._square(name)
+        centred = self._centred(square[0]) if square is not None else None
+        return centred if square is not None and centred is not None and centred[1] == square[1] else None
+
+    def _square(self, name: str) -> tuple[str, Axes] | None:
+        """`x` and the axes of `mean(x^2)`."""
         mean = self._mean(name)
-        square = self._maker(mean[0], "Pow", "Mul") if mean is not None else None
-        if mean is None or square is None:
+        value = self._squared(mean[0]) if mean is not None else None
+        return None if mean is None or value is None else (value, mean[1])
+
+    def _squared(self, name: str) -> str | None:
+        """`x` of `x^2`."""
+        square = self._maker(name, "Pow", "Mul")
+        if square is None:
             return None
         first, second = square.input
-        if not (self._number(second) == 2 if name_of(square) == "Pow" else first == second):
+        is_square = self._number(second) == 2 if name_of(square) == "Pow" else first == second
+        return first if is_square else None
+
+    def _norm_of(self, value: str, name: str) -> int | None:
+        """The axis of `sqrt(sum(x^2))` for the value `x`, which a tiny number may bound from below."""
+        node = self._maker(name, "Expand", "Clip", "Max", "Add")
+        while node is not None:
+            if name_of(node) != "Expand":
+                bound = self._number(node.input[1]) if len(node.input) > 1 else None
+                if bound is None or not 0 <= bound <= TINY or any(node.input[2:]):
+                    return None
+            name = node.input[0]
+            node = self._maker(name, "Expand", "Clip", "Max", "Add")
+        root = self._maker(name, "Sqrt")
+        total = self._maker(root.input[0], "ReduceSum", "ReduceSumSquare") if root is not None else None
+        norm = self._maker(name, "ReduceL2") or total
+        if norm is None:
             return None
-        centred = self._centred(first)
-        return centred if centred is not None and centred[1] == mean[1] else None
+        squared = self._squared(norm.input[0]) if name_of(norm) == "ReduceSum" else norm.input[0]
+        axes = self._axes(norm)
+        return axes[0] if squared == value and axes is not None and len(axes) == 1 else None
 
 
 def _orders(node: NodeProto) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Normalisations by a deviation that is computed from the data.
+"""Normalisations by a deviation, or by a root of a mean square, that is computed from the data.
 
 `x - mean` and the mean square are sums, which cost nothing on shares. Zeros fill the squares up to a power of two:
 then their mean is exact, without a factor. `1 / sqrt(mean square + epsilon)` is a function of one value for
@@ -31,13 +31,64 @@ def _layer_normalization(lowering: Lowering, site: Site) -> Value:
     return normalised(lowering, site, value, axes, 1e-5, mul, add)
 
 
+@operator("RMSNormalization")
+def _rms_normalization(lowering: Lowering, site: Site) -> Value:
+    """By the root of the mean square over all axes from `axis` on, then a factor for each element of these axes."""
+    value = lowering.value(site)
+    rank = len(value.shape)
+    axes = list(range(site.axis(site.integer("axis", -1), rank), rank))
+    mul = _of_axes(lowering, site, 1, value, axes)
+    return normalised(lowering, site, value, axes, 1e-5, mul, centred=False)
+
+
 @operator("MeanVarianceNormalization")
 def _mean_variance_normalization(lowering: Lowering, site: Site) -> Value:
-    """Over any axes but the batch; exporters' own pattern becomes this, with its `epsilon` (rewriting.py)."""
+    """Over any axes but the batch. Exporters' own pattern becomes this (normalisation_pattern.py), with its `epsilon`,
+    and `centred=0` where it subtracts no mean."""
     value = lowering.value(site)
     given = site.integers("axes")
     axes = site.axes([0, 2, 3] if given is None else given, len(value.shape))
-    return normalised(lowering, site, value, sorted(axes), 0.0)
+    return normalised(lowering, site, value, sorted(axes), 0.0, centred=bool(site.integer("centred", 1)))
+
+
+@operator("InstanceNormalization")
+def _instance_normalization(lowering: Lowering, site: Site) -> Value:
+    """Each channel over its places, then a factor and a summand for each channel."""
+    value = lowering.value(site)
+    if len(value.shape) < 3:
+        site.fail(f"it has no places to normalise over: its input has shape {list(value.shape)}", "give it an image")
+    made = normalised(lowering, site, value, list(range(2, len(value.shape))), 1e-5)
+    return _of_channels(lowering, site, made)
+
+
+@operator("GroupNormalization")
+def _group_normalization(lowering: Lowering, site: Site) -> Value:
+    """Each group of channels over these and their places, then a factor and a summand for each channel."""
+    value = lowering.value(site)
+    groups = site.integer("num_groups", 1)
+    channels = value.inner[0]
+    if groups < 1 or channels % groups:
+        site.fail(f"{channels} channels are no {groups} groups", "make num_groups a divisor of the channels")
+    grouped = lowering.reshape(site, value, (groups, math.prod(value.inner) // groups))
+    made = normalised(lowering, site, grouped, [2], 1e-5)
+    return _of_channels(lowering, site, lowering.reshape(site, made, value.inner))
+
+
+@operator("LpNormalization")
+def _lp_normalization(lowering: Lowering, site: Site) -> Value:
+    """By the root of the sum of squares over one axis."""
+    value = lowering.value(site)
+    order = site.integer("p", 2)
+    if order != 2:
+        site.fail(f"it divides by a norm of order {order}", "take p = 2")
+    return of_unit_length(lowering, site, value, site.axis(site.integer("axis", -1), len(value.shape)))
+
+
+def of_unit_length(lowering: Lowering, site: Site, value: Value, axis: int) -> Value:
+    """`x / sqrt(sum(x^2))` over an axis (batch counted); zeros stay zeros."""
+    site.not_batch([axis])
+    count = value.shape[axis]
+    return normalised(lowering, site, value, [axis], 0.0, np.full(count, 1 / math.sqrt(count)), centred=False)
 
 
 def normalised(
@@ -48,6 +99,7 @@ def normalised(
     epsilon: float,
     mul: Array | None = None,
     add: Array | None = None,
+    centred: bool = True,
 ) -> Value:
     """`(x - mean) / sqrt(mean((x - mean)^2) + epsilon)` over axes (batch counted, rising), times `mul`, plus `add`.
 
@@ -59,6 +111,7 @@ def normalised(
         epsilon: its default; the node's attribute goes first.
         mul: a factor for each element of the axes, in their order.
         add: a summand for each.
+        centred: whether the mean is subtracted.
     """
     site.not_batch(axes)
     if not axes:
@@ -70,6 +123,9 @@ def normalised(
     first = lowering.transpose(site, value, order)
     count, places = math.prod(first.inner[: len(axes)]), first.inner[len(axes) :]
     rows = lowering.reshape(site, first, (count, *places))
+    if centred:
+        below = lowering.affine(site, mean(lowering, site, rows, [1], keep=True), mul=-1.0)
+        rows = lowering.plus(site, rows, below)
     made = _of_rows(lowering, site, rows, max(epsilon, LEAST_EPSILON), mul, add)
     back = lowering.reshape(site, made, first.inner)
     return lowering.transpose(site, back, [order.index(axis) for axis in range(len(order))])
@@ -78,20 +134,30 @@ def normalised(
 def _of_rows(
     lowering: Lowering, site: Site, rows: Value, epsilon: float, mul: Array | None, add: Array | None
 ) -> Value:
-    """A value normalised over its first dimension."""
+    """A value divided by the root of its mean square over its first dimension."""
     count, ones = rows.inner[0], [1] * (len(rows.inner) - 1)
     full = 1 << (count - 1).bit_length()
     part = count / full
-    below = lowering.affine(site, mean(lowering, site, rows, [1], keep=True), mul=-1.0)
-    centred = lowering.plus(site, rows, below)
-    square = lowering.times(site, centred, centred)
+    square = lowering.times(site, rows, rows)
     filled = lowering.zeros_around(site, square, [0] * len(rows.inner), [full - count, *(0 for _ in ones)])
     # The mean square, but for that part.
     square = mean(lowering, site, filled, [1], keep=True)
     root = lowering.function(site, square, "inverse_root", epsilon=float(np.float32(epsilon * part)))
-    product = lowering.times(site, centred, root)
+    product = lowering.times(site, rows, root)
     factor, summand = (np.reshape(1.0 if a is None else a, (1, -1, *ones)) for a in (mul, add))
     return lowering.affine(site, product, math.sqrt(part) * factor, 0.0 if add is None else summand)
+
+
+def _of_channels(lowering: Lowering, site: Site, value: Value) -> Value:
+    """A factor and a summand for each channel."""
+    channels = value.inner[0]
+    constants = [lowering.required(site, position) for position in (1, 2)]
+    for constant in constants:
+        if constant.size != channels:
+            problem = f"its constant of shape {list(constant.shape)} does not fit {channels} channels"
+            site.fail(problem, "give one number a channel")
+    mul, add = (constant.reshape(1, channels, *(1 for _ in value.inner[1:])) for constant in constants)
+    return lowering.affine(site, value, mul, add)
 
 
 def _of_axes(lowering: Lowering, site: Site, position: int, value: Value, axes: list[int]) -> Array | None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.operators.normalisations import of_unit_length
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -53,7 +54,9 @@ def _normalizer(lowering: Lowering, site: Site) -> Value:
     finish = lowering.finish_of(value)
     if norm == "L1" and finish == "softmax":
         return value  # Its sum is 1 already.
-    problem = "it divides each row by its norm, which is not supported"
+    if norm == "L2" and finish is None and len(value.shape) == 2:
+        return of_unit_length(lowering, site, value, 1)
+    problem = f"it divides each row by its norm ({norm}), which is not supported"
     if value.index == 0:
         site.fail(problem, f"normalise before sending ({norm}), and export the model without it")
     site.fail(problem, "end the model before it (--output NAME, output=NAME)" if finish else f"train without it, {CUT}")
