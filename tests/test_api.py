@@ -92,7 +92,7 @@ def test_other_trust_levels_are_refused(cryptonets: pronghorn.Model, trust: Any)
             call()
         for level in ("two-party", "encrypted", "client-aided", "multi-key"):
             assert level in str(caught.value)
-        assert str(caught.value).count("not in this version") >= len(MISSING)
+        assert "run `pronghorn multikey`" in str(caught.value) or trust not in MISSING
 
 
 def test_other_objectives_are_refused(cryptonets: pronghorn.Model) -> None:
@@ -547,7 +547,7 @@ def test_failures_of_the_network_say_what_to_do(little: pronghorn.Model) -> None
         address = "{}:{}".format(*silent.getsockname())
         with pytest.raises(RunError, match=r"(?s)too slow.*what to do.*--timeout"):
             pronghorn.connect(address, TRUST, timeout=0.3)
-    with pytest.raises(RunError, match="is `pronghorn serve` running there"):
+    with pytest.raises(RunError, match="is `pronghorn serve`"):
         pronghorn.connect(address, TRUST, timeout=2)
     with pronghorn.serve(little, "127.0.0.1:0", TRUST, idle_timeout=0.3) as server:
         # It connects again by itself.

@@ -62,7 +62,7 @@ def test_trust_levels() -> None:
         assert "multi-key" in text
         assert "two-party" in text
         assert "Traceback" not in text
-    assert "not in this version" in run("predict", "x.png", "--server", "h:1", "--trust", "multi-key", status=2)
+    assert "three parties, not two" in run("predict", "x.png", "--server", "h:1", "--trust", "multi-key", status=2)
 
 
 def test_errors_are_one_message_and_debug_shows_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_addresses_without_a_port_are_wrong_usage(address: str) -> None:
 
 def test_a_wrong_trust_level_is_said_in_short_lines() -> None:
     text = run("plan", MODEL, "--trust", "foo", status=2)
-    assert "trust level 'foo' is not in this version" in text
+    assert "there is no trust level 'foo'" in text
     assert "give --trust (trust=) one of two-party, encrypted, client-aided" in text
 
 

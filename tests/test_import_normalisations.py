@@ -276,6 +276,26 @@ def test_the_pattern_of_norms(form: str) -> None:
     check(model([*nodes, node("Div", "x e", "y")], ("N", 4, 6), given, opset=13))
 
 
+def test_norms_that_are_expanded_beyond_the_value_are_refused() -> None:
+    nodes = [node("ReduceL2", "x", "l", axes=[2]), node("Expand", "l to", "e"), node("Div", "x e", "y")]
+    check(model(nodes, ("N", 3, 5), {"to": np.array([1, 3, 5])}))
+    with pytest.raises(UnsupportedModelError, match="beyond its input's shape"):
+        import_onnx(model(nodes, ("N", 1, 5), {"to": np.array([1, 3, 5])}))
+
+
+def test_a_pooled_mean_square_is_over_all_places() -> None:
+    nodes = [
+        node("Mul", "x x", "q"),
+        node("GlobalAveragePool", "q", "u"),
+        node("Add", "u eps", "a"),
+        node("Sqrt", "a", "r"),
+        node("Reciprocal", "r", "i"),
+        node("Mul", "i g", "f"),
+        node("Mul", "x f", "y"),
+    ]
+    check(model(nodes, ("N", 3, 4, 5), {"eps": number(1e-3), "g": 1 + floats(3, 1, 1) / 4}))
+
+
 @pytest.mark.parametrize(
     "other", [node("ReduceL2", "h", "l", axes=[1]), node("ReduceL2", "x", "l", axes=[1, 2])], ids=str
 )

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import pronghorn
 from helpers import model, node
 from pronghorn import _multikey_plan, multikey
+from pronghorn._multikey_check import Check
 from pronghorn.cli import app
 from pronghorn.errors import InputError, PlanError, RunError
 
@@ -112,7 +113,7 @@ def test_a_client_learns_results(files: tuple[Path, Path], tmp_path: Path) -> No
             classes = client.classify(IMAGES[:4]).classes
             assert classes is not None
             assert (classes == wanted.argmax(axis=1)).all()
-            with pytest.raises(RunError, match="inputs must be finite"):
+            with pytest.raises(InputError, match="inputs must be from 0 to"):
                 client.predict(np.full((1, 6), 9.0, np.float32))
         with multikey.Client(cloud.address, name, tmp_path / "client") as client:
             assert client.join() is None
@@ -151,6 +152,13 @@ def test_arguments_are_checked(files: tuple[Path, Path], tmp_path: Path) -> None
     other = model([node("Gemm", "x a b", "h"), node("Mul", "h h", "y")], ["N", 6], {
         "a": np.eye(6, dtype=np.float32), "b": np.zeros(6, np.float32)})  # fmt: skip
     onnx.save(other, str(relu))
+    with pytest.raises(PlanError, match="another network"):
+        multikey.ModelOwner(pronghorn.load(relu, samples=IMAGES), tmp_path / "keys")
+    # The same layers with another end are another network.
+    ended = network()
+    ended.graph.node[-1].output[0] = "z"
+    ended.graph.node.append(node("Softmax", "z", "y"))
+    onnx.save(ended, str(relu))
     with pytest.raises(PlanError, match="another network"):
         multikey.ModelOwner(pronghorn.load(relu, samples=IMAGES), tmp_path / "keys")
 
@@ -203,10 +211,68 @@ def test_what_cannot_run_between_three_is_refused(files: tuple[Path, Path], tmp_
     assert "multi-key compute additions and multiplications only" in text
     names = ["x", *(f"s{i}" for i in range(24)), "y"]
     squares = [node("Mul", f"{old} {old}", new) for old, new in itertools.pairwise(names)]
-    assert "products in a row" in refused(squares)
+    assert "depends on no weights" in refused(squares)
+    layer = node("Gemm", "x a b", "h")
+    behind = [layer, node("Mul", "h h", "s0"), *squares[1:]]
+    assert "products in a row" in refused(behind, constants=dense)
     assert "--engine has no meaning" in refused(squares[:1], "--engine", "slot")
     text = CliRunner().invoke(app, ["predict", "x.png", "--server", "h:1", "--trust", "multi-key"]).stderr
     assert "pronghorn multikey" in " ".join(text.split())
+
+
+def test_images_out_of_range_are_named_before_one_is_sent(files: tuple[Path, Path], tmp_path: Path) -> None:
+    wrong = IMAGES[:3].copy()
+    wrong[2, 4] = 1.5
+    with (
+        attended(files[0], tmp_path) as (cloud, party),
+        multikey.Client(cloud.address, party.owner.name, tmp_path / "client") as client,
+    ):
+        party.owner.admit(client.name)
+        assert client.terms.input_range[0] == 0
+        left = party.owner.results_left
+        with pytest.raises(InputError, match=r"image 2 \(counted from 0\) has 1.5 at x\[4\]; inputs must be from 0 to"):
+            client.predict(wrong)
+        assert party.owner.results_left == left
+    with pytest.raises(InputError, match="image 2"):
+        _multikey_plan.MultiKeyPlan(pronghorn.load(files[0], samples=IMAGES)).verify(wrong)
+
+
+def scaled(factor: float) -> pronghorn.Model:
+    """A regression whose outputs are that small."""
+    weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(6, 2) * np.float32(factor)
+    return pronghorn.load(model([node("MatMul", "x w", "y")], ["N", 6], {"w": weights}), samples=IMAGES)
+
+
+def test_errors_follow_small_outputs() -> None:
+    loaded = scaled(1e-6)
+    report = _multikey_plan.MultiKeyPlan(loaded).verify(IMAGES[:4], kind="values")
+    assert report.ok
+    assert report.stated_error < loaded.run_float(IMAGES).std() / 60
+    # Large ones keep the default.
+    assert 2.0**-13 < _multikey_plan.MultiKeyPlan(scaled(1.0)).summary()["error"] <= 2.0**-10
+    with pytest.warns(pronghorn.PrecisionWarning, match=r"little meaning; take a smaller error \(--error"):
+        _multikey_plan.MultiKeyPlan(loaded, error=1e-3)
+
+
+def test_values_are_checked_by_their_error(files: tuple[Path, Path]) -> None:
+    path, data = files
+    arguments = ["multikey", "check", str(path), "--data", str(data), "--limit", "2", "--outputs", "values"]
+    done = CliRunner().invoke(app, [*arguments, "--error", "0.004", "--results", "8"])
+    assert done.exit_code == 0, done.output
+    assert "labels" not in done.stdout
+    assert "is stated for any input\n" in done.stdout
+    found = Check(2, None, None, 0.02, 0.004, False, 1.0, 1.0, 1.0, 1.0, 1, {"cloud": 1})
+    assert not found.ok
+    assert "THIS IS A BUG" in str(found)
+
+
+def test_copies_and_shortcuts_are_the_float_models() -> None:
+    """A tile, and a layer that is added to its input."""
+    random = np.random.default_rng(8)
+    constants = {"twice": np.array([1, 2]), "w": random.uniform(-0.5, 0.5, (12, 6)).astype(np.float32)}
+    nodes = [node("Tile", "x twice", "t"), node("MatMul", "t w", "h"), node("Add", "h x", "y")]
+    loaded = pronghorn.load(model(nodes, ["N", 6], constants), samples=IMAGES)
+    assert _multikey_plan.MultiKeyPlan(loaded).verify(IMAGES[:3]).float_difference < 0.001
 
 
 def test_weights_of_raw_features_are_exact() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,8 +14,8 @@ import numpy.typing as npt
 
 from pronghorn import _check, _native
 from pronghorn._inputs import as_inputs
-from pronghorn._model import Model, Progress, native_errors
-from pronghorn.errors import InputError, PlanError, RunError
+from pronghorn._model import Floats, Model, Progress, native_errors
+from pronghorn.errors import InputError, PlanError, PrecisionWarning, RunError
 
 LEVEL = "multi-key"
 ERROR = 2.0**-10
@@ -23,27 +24,94 @@ RESULTS = 1 << 10
 """The results that a key decrypts, where no number is named."""
 
 
+SPREAD_SAMPLES = 256
+"""Samples that tell the spread of outputs."""
+FINE = 64
+"""The default error is at most this part of the outputs' spread."""
+COARSE = 8
+"""And a warning names an output whose error is more than this part of its spread."""
+
+
+def aim_of(model: Model, error: float | None) -> float:
+    """The error to plan for: the one that is asked for, or the default."""
+    if error is not None:
+        return _check.number("error", error, 2.0**-60, 1e6)
+    spreads = _spreads(model)
+    return max(2.0**-60, min(ERROR, float(np.median(spreads)) / FINE)) if spreads.size else ERROR
+
+
+def warn_of_error(model: Model, error: float, stacklevel: int) -> None:
+    """Warns where an output differs between samples by little more than the stated error."""
+    spreads = _spreads(model)
+    if spreads.size and error > spreads.min() / COARSE:
+        warnings.warn(
+            f"outputs are within {error:.3g}, but an output differs between the samples by {spreads.min():.3g} alone "
+            f"(standard deviation): it has little meaning; take a smaller error (--error {spreads.min() / FINE:.1g}, "
+            "error=)",
+            PrecisionWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _spreads(model: Model) -> Floats:
+    """The standard deviation of each output on the samples, but of those that are one for all. None behind operations
+    of the client, whose inputs are not known here."""
+    samples = model.parts[1].samples
+    if samples is None or len(samples) < 2 or model.finish:
+        return np.zeros(0, np.float32)
+    outputs = model.run_float(samples[:SPREAD_SAMPLES])
+    spreads = outputs.reshape(len(outputs), -1).std(axis=0)
+    differing: Floats = spreads[spreads > 1e-6 * np.abs(outputs).max()]
+    return differing
+
+
+def in_range(values: Floats, bounds: Sequence[float]) -> Floats:
+    """`values`, which must be in a range.
+
+    Raises:
+        InputError: one is not; the error names the image and the element.
+    """
+    low, high = bounds
+    rows = values.reshape(len(values), -1)
+    wrong = np.argwhere((rows < low) | (rows > high))
+    if len(wrong):
+        image, element = (int(place) for place in wrong[0])
+        others = np.unique(wrong[:, 0]).size - 1
+        raise InputError(
+            f"image {image} (counted from 0) has {rows[image, element]:.7g} at x[{element}]"
+            f"{f', and {others} more are out of range' if others else ''}; inputs must be from {low:.6g} to "
+            f"{high:.6g}, which the model owner's samples set: leave such images out, or ask the owner for a key with "
+            "a wider range (other samples, or --input-range)"
+        )
+    return values
+
+
 class MultiKeyPlan:
     """What a model costs between model owner, cloud and client, and what it computes."""
 
-    def __init__(self, model: Model, *, error: float = ERROR, results: int = RESULTS) -> None:
+    def __init__(
+        self, model: Model, *, error: float | None = None, results: int = RESULTS, stacklevel: int = 2
+    ) -> None:
         """Chooses primes and levels.
 
         Args:
             model: a polynomial network. Its samples set the range of inputs.
-            error: the largest absolute error of an output.
+            error: the largest absolute error of an output. 2^-10 by default, or a 64th of the outputs' spread on the
+                samples where that is less.
             results: results of a key.
+            stacklevel: the caller that warnings name.
 
         Raises:
             PlanError: the model is no polynomial, too deep, or its values do not lie as an operator needs them; the
                 error names the node and the way out.
         """
         native, options = model.parts
-        arguments = (_check.number("error", error, 2.0**-60, 1e6), _check.whole("results", results, 1, 1 << 40))
+        arguments = (aim_of(model, error), _check.whole("results", results, 1, 1 << 40))
         with native_errors(PlanError):
             self._native = _native.MultiKeyPlan(native, options, *arguments)
             self._summary = self._native.summary()
         self._model = model
+        warn_of_error(model, self._summary["error"], stacklevel + 1)
 
     def summary(self) -> dict[str, Any]:
         """Counts, bytes and bounds, by name."""
@@ -71,7 +139,8 @@ class MultiKeyPlan:
             ),
             (
                 "precision",
-                f"outputs are within {found['error']:.3g}, for any input up to {found['reach']:.6g} in magnitude",
+                f"outputs are within {found['error']:.3g}, for any input from {found['input_range'][0]:.6g} to "
+                f"{found['input_range'][1]:.6g}",
             ),
             ("floods", f"2^{found['log_flood']} of each party: 2^-40 over {found['results']:,} results of a key"),
             (
@@ -106,10 +175,10 @@ class MultiKeyPlan:
             progress: called with images done and images in all.
 
         Raises:
-            InputError: inputs of another shape, or more than the results of a key.
-            RunError: an image is out of range.
+            InputError: inputs of another shape or out of range, or more than the results of a key.
+            RunError: the run fails.
         """
-        images = as_inputs(inputs, self._model.input_shape)
+        images = in_range(as_inputs(inputs, self._model.input_shape), self._summary["input_range"])
         if len(images) > self._summary["results"]:
             raise InputError(
                 f"{len(images)} images are more than the {self._summary['results']} results of a key: "

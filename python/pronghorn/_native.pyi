@@ -267,7 +267,7 @@ class MultiKeyOwner:
     @property
     def results_left(self) -> int: ...
     def terms(self) -> dict[str, Any]:
-        """error, reach, results, key_bytes."""
+        """error, input_range, results, key_bytes."""
     def attend(
         self,
         address: str,

@@ -27,8 +27,10 @@ def require(trust: str | None) -> str:
         return DEFAULT
     if isinstance(trust, str) and trust in REVEALS:
         return trust
-    three = "; multi-key has three parties: pronghorn multikey runs them" if trust == "multi-key" else ""
+    problem, more = f"there is no trust level {trust!r}", ""
+    if trust == "multi-key":
+        problem, more = "trust level multi-key has three parties, not two", ", or run `pronghorn multikey`"
     raise TrustLevelRequired(
-        f"trust level {trust!r} is not in this version; the levels are:\n{trust_levels()}\n"
-        f"  what to do: give --trust (trust=) one of {', '.join(REVEALS)}{three}"
+        f"{problem}; the levels are:\n{trust_levels()}\n"
+        f"  what to do: give --trust (trust=) one of {', '.join(REVEALS)}{more}"
     )

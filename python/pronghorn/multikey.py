@@ -31,7 +31,7 @@ import numpy.typing as npt
 from pronghorn import _check, _native
 from pronghorn._inputs import as_inputs
 from pronghorn._model import Model, Progress, Shaped, native_errors
-from pronghorn._multikey_plan import ERROR, RESULTS, MultiKeyPlan, MultiKeyReport
+from pronghorn._multikey_plan import ERROR, RESULTS, MultiKeyPlan, MultiKeyReport, aim_of, in_range, warn_of_error
 from pronghorn._network import LogLine, entries_to, given_limits, paths
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
@@ -65,8 +65,8 @@ class Terms:
 
     error: float
     """The largest absolute error of an output, but for probability 2^-63."""
-    reach: float
-    """The largest magnitude of an input."""
+    input_range: tuple[float, float]
+    """The least and the largest input, which the model owner's samples set."""
     results: int
     """The results that the model owner's key decrypts."""
     key_bytes: int
@@ -231,23 +231,27 @@ class Attending:
 class ModelOwner(Attending):
     """The owner of a model: its keys, in a directory that one process uses at a time."""
 
-    def __init__(self, model: Model, directory: PathOption, *, error: float = ERROR, results: int = RESULTS) -> None:
+    def __init__(
+        self, model: Model, directory: PathOption, *, error: float | None = None, results: int = RESULTS
+    ) -> None:
         """The keys of a directory, or new ones where there are none.
 
         Args:
             model: a polynomial network, as `pronghorn.load` gives it. Its samples set the range of inputs.
             directory: where the keys are, and the ledger of what they decrypted. Secret.
-            error: the largest absolute error of outputs. Ignored where there are keys: they have theirs.
+            error: the largest absolute error of outputs. 2^-10 by default, or a 64th of the outputs' spread on the
+                samples where that is less. Ignored where there are keys: they have theirs.
             results: results that the key may decrypt; likewise.
 
         Raises:
             PlanError: the model cannot be computed so, or the directory has keys of another.
         """
         native, options = model.parts
-        arguments = (_check.number("error", error, 2.0**-60, 1e6), _check.whole("results", results, 1, 1 << 40))
+        arguments = (aim_of(model, error), _check.whole("results", results, 1, 1 << 40))
         self._directory = Path(directory)
         with native_errors(PlanError):
             self._native = _native.MultiKeyOwner(native, options, self._directory, *arguments)
+        warn_of_error(model, self.terms.error, stacklevel=2)
 
 
 class Delegate(Attending):
@@ -347,10 +351,10 @@ class Client(Shaped):
         """The outputs of images, `(images, *output_shape)`; `last_stats` has seconds and bytes.
 
         Raises:
-            InputError: inputs of another shape.
-            RunError: an image is out of range, or the cloud or the owner refuse.
+            InputError: inputs of another shape, or out of range. Then none is sent.
+            RunError: the cloud or the owner refuse.
         """
-        values = as_inputs(inputs, self.input_shape)
+        values = in_range(as_inputs(inputs, self.input_shape), self.terms.input_range)
         with native_errors(RunError):
             _, outputs, self.last_stats = self._native.predict(values, progress)
         return outputs

@@ -27,7 +27,7 @@ pub mod wire;
 
 pub use ciphertext::Ciphertext;
 pub(crate) use ciphertext::same_scale;
-pub use encode::{Message, Plaintext, Scalar, Slots};
+pub use encode::{LOG_EXACT, Message, Plaintext, Scalar, Slots};
 pub use error::CkksError;
 pub use keys::SeededCiphertext;
 pub use noise::Noise;

@@ -9,7 +9,7 @@
 
 use pronghorn_graph::polynomial::PolyGraph;
 use pronghorn_he::{
-    ckks::Noise,
+    ckks::{LOG_EXACT, Noise},
     flood,
     multikey::{LAMBDA, MultiKeyError, Rule},
 };
@@ -78,7 +78,8 @@ impl Aim {
                 program => program?,
             };
             let bounds = Bounds::of(&program, graph)?;
-            if let Some((setting, rule)) = self.setting(&program, &bounds, seed)? {
+            let messages = Messages::of(&program, graph, &bounds);
+            if let Some((setting, rule)) = self.setting(&program, &bounds, &messages, seed)? {
                 return Ok(Chosen {
                     program,
                     bounds,
@@ -98,12 +99,14 @@ impl Aim {
         &self,
         program: &Program,
         bounds: &Bounds,
+        messages: &Messages,
         seed: [u8; 32],
     ) -> Result<Option<Agreed<W>>, NetworkError> {
         let mut target = self.target(2 * program.slots);
         let mut least_bits = *PRIME_BITS.start();
         for _ in 0..ATTEMPTS {
-            let Some(chain) = chain(program, bounds, target, least_bits) else {
+            let needs = Needs::of(program, bounds, target);
+            let Some(chain) = chain(program, &needs, messages, least_bits) else {
                 return Ok(None);
             };
             let smallest = chain.level.iter().chain(&chain.base).min();
@@ -142,6 +145,49 @@ impl Aim {
         let reach = f64::from(LAMBDA) + 0.5 * (flood::FISHER * self.results as f64).log2();
         // A reach is a power of two.
         self.error.log2() - slot - reach - 1.0
+    }
+}
+
+/// `log2` of the largest slots that are encrypted, by level of the value or product. Scaled, they
+/// fit an encoding and the primes of their level.
+struct Messages {
+    /// Inputs and biases.
+    values: Vec<f64>,
+    weights: Vec<f64>,
+}
+
+impl Messages {
+    fn of(program: &Program, graph: &PolyGraph, bounds: &Bounds) -> Self {
+        let levels = program.steps[0].level;
+        let none = || vec![f64::NEG_INFINITY; levels + 1];
+        let (mut values, mut weights) = (none(), none());
+        values[levels] = bounds.nodes[0].reach.log2();
+        let largest = |slots: &[f64]| slots.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+        for (index, (step, node)) in program.steps.iter().zip(&graph.nodes).enumerate() {
+            let Some((factors, addends)) = program.weights(index, &node.op) else {
+                continue;
+            };
+            for factor in factors.iter().flatten() {
+                weights[step.level] = weights[step.level].max(largest(factor).log2());
+            }
+            for addend in &addends {
+                values[step.level] = values[step.level].max(largest(addend).log2());
+            }
+        }
+        Self { values, weights }
+    }
+
+    /// Whether they fit at these scales (`log2`, by level), where `base` bits are left at level 0.
+    fn fit(&self, slots: usize, scales: &[f64], weights: &[f64], base: f64, divisor: f64) -> bool {
+        // Every slot may be the largest.
+        let exact = LOG_EXACT - (slots as f64).log2();
+        let fits = |message: f64, level: usize| {
+            message + 1.0 < exact.min(base + divisor * level as f64 - 1.0)
+        };
+        let mut values = self.values.iter().zip(scales).enumerate();
+        let mut factors = self.weights.iter().zip(weights).enumerate();
+        values.all(|(level, (x, scale))| fits(x + scale, level))
+            && factors.all(|(level, (x, scale))| fits(x + scale, level + 1))
     }
 }
 
@@ -236,15 +282,15 @@ impl Needs {
     }
 }
 
-/// The primes of the least work for a target of noise; `None` where 128 bits of security allow too
+/// The primes of the least work for what noise asks; `None` where 128 bits of security allow too
 /// few.
-fn chain(program: &Program, bounds: &Bounds, target: f64, least_bits: u32) -> Option<Chain> {
-    let needs = Needs::of(program, bounds, target);
+fn chain(program: &Program, needs: &Needs, messages: &Messages, least_bits: u32) -> Option<Chain> {
     let sizes = LEVEL.flat_map(|count| {
         let bits = *PRIME_BITS.start().max(&least_bits)..=*PRIME_BITS.end();
         bits.map(move |bits| (count, bits))
     });
-    let all = sizes.filter_map(|(count, bits)| of_level(program, &needs, count, bits, least_bits));
+    let all = sizes
+        .filter_map(|(count, bits)| of_level(program, needs, messages, count, bits, least_bits));
     let (_, chain) = all.min_by_key(|(work, _)| *work)?;
     Some(chain)
 }
@@ -253,6 +299,7 @@ fn chain(program: &Program, bounds: &Bounds, target: f64, least_bits: u32) -> Op
 fn of_level(
     program: &Program,
     needs: &Needs,
+    messages: &Messages,
     count: u32,
     bits: u32,
     least_bits: u32,
@@ -273,26 +320,36 @@ fn of_level(
     let mut scale = f64::from(scale_log);
     let mut base = 0.0f64;
     let mut room = |scale: f64, level: usize| {
-        let used = scale + needs.reach[level].max(0.0) + 2.0;
+        let used = scale + needs.reach[level].max(messages.values[level]).max(0.0) + 2.0;
         base = base.max(used - divisor * level as f64);
     };
     room(scale, levels);
+    let mut scales = vec![scale; levels + 1];
+    let mut factors = vec![scale; levels];
+    let mut of_weights = 0.0f64;
     for level in (0..levels).rev() {
-        if needs.is_product[level] {
-            scale = 2.0 * scale - divisor;
-        } else {
+        factors[level] = scale;
+        if !needs.is_product[level] {
             let log = needs.weights[level].max(values[level] - scale + of_level);
             weight_logs[level] = log.max(1.0).ceil() as u32;
-            scale += f64::from(weight_logs[level]) - divisor;
+            factors[level] = f64::from(weight_logs[level]);
         }
+        let used = factors[level] + messages.weights[level] + 2.0;
+        of_weights = of_weights.max(used - divisor * (level + 1) as f64);
+        scale += factors[level] - divisor;
+        scales[level] = scale;
         room(scale, level);
     }
+    let base = base.max(of_weights);
     // Values may exceed all numbers.
     let fits = base < MOST_BASE;
     if !fits {
         return None;
     }
     let base = base.ceil().max(f64::from(2 * least_bits)) as u32;
+    if !messages.fit(program.slots, &scales, &factors, f64::from(base), divisor) {
+        return None;
+    }
     let primes = base.div_ceil(*PRIME_BITS.end());
     let base = vec![base.div_ceil(primes).max(least_bits); primes as usize];
     let level = vec![bits; count as usize];

@@ -13,6 +13,11 @@ pub enum NetworkError {
     /// Nothing to compute.
     #[error("the network multiplies nothing: the client can do without a cloud")]
     NoProducts,
+    /// Nothing that the model owner has.
+    #[error(
+        "the result depends on no weights of the network: the client can compute it without a cloud"
+    )]
+    NoWeights,
     /// A network whose shapes do not go together.
     #[error("node {node} does not fit its inputs; the network is damaged")]
     Shape {
@@ -21,8 +26,8 @@ pub enum NetworkError {
     },
     /// A layer of too many ciphertexts.
     #[error(
-        "node {node} has {elements} elements, which take too many ciphertexts of {slots} slots; use a larger degree or \
-         a smaller layer"
+        "node {node} has {elements} elements, which take too many ciphertexts of {slots} slots; use a smaller \
+         layer, or another trust level"
     )]
     TooLarge {
         /// Name of the node.
@@ -34,8 +39,8 @@ pub enum NetworkError {
     },
     /// Operands in different places.
     #[error(
-        "node {node} combines values that lie in different slots, or are padded; put a linear layer or an activation \
-         between them that brings them into one order"
+        "node {node} combines values that lie in different slots, or has other factors for copies of one element; let \
+         both come from one layer, such as a convolution whose kernel adds the shortcut, or take another trust level"
     )]
     Places {
         /// Name of the node.

@@ -1,5 +1,7 @@
 //! The places of a value's elements in the slots of ciphertexts.
 
+use std::collections::BTreeMap;
+
 /// A slot of a ciphertext of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -48,6 +50,30 @@ impl Layout {
         }
     }
 
+    /// True if every element has the place that it has there, in as many ciphertexts.
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.places == other.places
+            && self.period == other.period
+            && self.ciphertexts == other.ciphertexts
+    }
+
+    /// True if elements share a slot.
+    pub fn has_copies(&self) -> bool {
+        let firsts = self.firsts().into_iter().enumerate();
+        firsts.into_iter().any(|(element, first)| first < element)
+    }
+
+    /// For each element the first one in its slot: errors of elements in one slot are one error.
+    pub fn firsts(&self) -> Vec<usize> {
+        let mut first_in = BTreeMap::new();
+        let places = self.places.iter().enumerate();
+        let first = |(element, place): (usize, &Option<Place>)| match place {
+            Some(x) => *first_in.entry((x.ciphertext, x.slot)).or_insert(element),
+            None => element,
+        };
+        places.map(first).collect()
+    }
+
     /// The slots of each ciphertext with the elements that belong there, below the period.
     pub fn spots(&self) -> Vec<Vec<Spot>> {
         let mut spots = vec![Vec::new(); self.ciphertexts];
@@ -60,7 +86,8 @@ impl Layout {
     }
 }
 
-/// All slots: `value` of each spot, repeated at distance `period`, and zero elsewhere.
+/// All slots: `value` of each spot, repeated at distance `period`, and zero elsewhere. Values of
+/// one slot add up: a layer that reads two copies of an element has the sum of their weights.
 pub fn fill(slots: usize, period: usize, spots: &[Spot], value: impl Fn(usize) -> f64) -> Vec<f64> {
     let mut out = vec![0.0; slots];
     for spot in spots {
@@ -68,7 +95,7 @@ pub fn fill(slots: usize, period: usize, spots: &[Spot], value: impl Fn(usize) -
         out.iter_mut()
             .skip(spot.slot)
             .step_by(period)
-            .for_each(|out| *out = value);
+            .for_each(|out| *out += value);
     }
     out
 }

@@ -1,6 +1,11 @@
 //! Encrypted weights, and the evaluation of a network with them.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
 
 use pronghorn_graph::polynomial::{PolyGraph, PolyOp};
 use pronghorn_he::{
@@ -344,7 +349,7 @@ impl<W: Word> Cloud<W> {
                     let pairs = inputs[0].iter().zip(&*inputs[1]);
                     pairs.map(|(x, y)| x.add(y)).collect::<Result<_, _>>()?
                 }
-                (Op::Rearrange(_), _) => inputs.concat(),
+                (Op::Rearrange(_), _) => together(&inputs.concat())?,
                 _ => {
                     return Err(NetworkError::OtherNetwork {
                         node: node.name.clone(),
@@ -461,6 +466,14 @@ impl<W: Word> Cloud<W> {
             value.iter().map(lower).collect::<Result<_, _>>()?,
         ))
     }
+}
+
+/// Ciphertexts under the keys of all of their parties: a layer reads them as one value.
+fn together<W: Word>(value: &[Ciphertext<W>]) -> Result<Value<W>, NetworkError> {
+    let parties: BTreeSet<Party> = value.iter().flat_map(|x| x.parties().to_vec()).collect();
+    let parties: Vec<Party> = parties.into_iter().collect();
+    let extended = value.iter().map(|x| Ok(x.extended_to(&parties)?));
+    extended.collect()
 }
 
 /// A value with fresh polynomials of the client, before keys of the client that may be false meet

@@ -190,6 +190,26 @@ impl Network {
         shown
     }
 
+    /// An earlier value that a layer's output meets slot by slot, or what is made of the output slot
+    /// by slot.
+    fn met(&self, layer: usize) -> Option<usize> {
+        let mut alike = vec![false; self.nodes.len()];
+        alike[layer] = true;
+        for (index, node) in self.nodes.iter().enumerate().skip(layer + 1) {
+            let is_slotwise = matches!(node.op, Op::Add | Op::Multiply | Op::Square | Op::Factor);
+            let Some(other) = node.inputs.iter().find(|&&input| !alike[input]) else {
+                alike[index] = is_slotwise;
+                continue;
+            };
+            let meets = node.inputs.iter().any(|&input| alike[input]);
+            if is_slotwise && meets && *other < layer {
+                return Some(*other);
+            }
+            alike[index] = is_slotwise && meets;
+        }
+        None
+    }
+
     /// Reads of each value; being the result counts as one.
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.nodes.len()];
@@ -279,7 +299,7 @@ impl Program {
     ///
     /// # Errors
     /// When an operator needs values in other places than they are in, a layer needs too many
-    /// ciphertexts, or there is nothing to compute.
+    /// ciphertexts, or there is nothing to compute that takes the owner's weights.
     pub fn new(network: Network, slots: usize) -> Result<Self, NetworkError> {
         network.check()?;
         let (levels, uses) = (network.levels(), network.uses());
@@ -323,9 +343,20 @@ impl Program {
                     (layout, Work::Input(input))
                 }
                 Op::Linear { geometry } => {
-                    let packing = match input_packing.take() {
-                        Some(packing) => Some(packing),
-                        None => packing::choose(geometry, layout(0), slots, shown[index]),
+                    let met = network.met(index).and_then(|other| steps.get(other));
+                    let chosen = input_packing
+                        .take()
+                        .or_else(|| packing::choose(geometry, layout(0), slots, shown[index]));
+                    let meets = |chosen: &Packing| {
+                        met.is_none_or(|other: &Step| chosen.output.is_beside(&other.layout))
+                    };
+                    let beside = || {
+                        let other = &met?.layout;
+                        packing::choose_beside(geometry, layout(0), slots, other)
+                    };
+                    let packing = match chosen {
+                        Some(chosen) if meets(&chosen) => Some(chosen),
+                        chosen => beside().or(chosen),
                     };
                     let packing = packing.ok_or_else(too_large)?;
                     (packing.output.clone(), Work::Linear(packing))
@@ -335,7 +366,8 @@ impl Program {
                         clean: true,
                         ..layout(0).clone()
                     };
-                    if layout.places.contains(&None) {
+                    // Copies of an element lie in one slot, which has one factor.
+                    if layout.places.contains(&None) || layout.has_copies() {
                         return Err(unaligned(node));
                     }
                     (layout, Work::Slotwise)
@@ -348,8 +380,7 @@ impl Program {
                     } else {
                         left.clean || right.clean
                     };
-                    let same = left.places == right.places && left.period == right.period;
-                    if !same {
+                    if !left.is_beside(right) {
                         return Err(unaligned(node));
                     }
                     let layout = Layout {
@@ -374,6 +405,9 @@ impl Program {
                 is_client_alone: !weights && inputs.all(|&input| steps[input].is_client_alone),
                 work,
             });
+        }
+        if steps[network.output].is_client_alone {
+            return Err(NetworkError::NoWeights);
         }
         if !steps[network.output].layout.clean {
             let name = network.nodes[network.output].name.clone();
@@ -404,18 +438,48 @@ impl Program {
         [client, owner].map(|steps| steps.into_iter().map(|steps| steps as i64).collect())
     }
 
-    /// Nodes that do with one input what this one does, itself included: rotate it for a layer, or
-    /// square it. Their noise is one noise.
+    /// The values whose ciphertexts a value has: its own, or those that it is a rearrangement of.
+    fn origins(&self, node: usize) -> Vec<usize> {
+        match &self.network.nodes[node].op {
+            Op::Rearrange(_) => {
+                let inputs = self.network.nodes[node].inputs.iter();
+                inputs.flat_map(|&input| self.origins(input)).collect()
+            }
+            _ => vec![node],
+        }
+    }
+
+    /// At most how often nodes do with one ciphertext what this one does, itself included: rotate
+    /// it for a layer, or square it. Their noise is one noise.
     pub(crate) fn readers(&self, index: usize) -> usize {
         let nodes = &self.network.nodes;
-        let node = &nodes[index];
-        let is_alike = |other: &&Node| match (&node.op, &other.op) {
-            (Op::Linear { .. }, Op::Linear { .. })
-            | (Op::Square, Op::Square)
-            | (Op::Multiply, Op::Multiply) => node.inputs == other.inputs,
-            _ => false,
+        let of = |node: &Node| -> Vec<Vec<usize>> {
+            let inputs = node.inputs.iter();
+            inputs.map(|&input| self.origins(input)).collect()
         };
-        nodes.iter().filter(is_alike).count().max(1)
+        let own = of(&nodes[index]);
+        let reads = |other: &Node| {
+            let theirs = of(other);
+            let meets = |x: &[usize], y: &[usize]| x.iter().any(|origin| y.contains(origin));
+            let in_order = |[a, b]: [usize; 2]| match (&nodes[index].op, &other.op) {
+                (Op::Linear { .. }, Op::Linear { .. }) | (Op::Square, Op::Square) => {
+                    meets(&own[0], &theirs[0])
+                }
+                (Op::Multiply, Op::Multiply) => {
+                    meets(&own[0], &theirs[a]) && meets(&own[1], &theirs[b])
+                }
+                _ => false,
+            };
+            if !in_order([0, 1]) && !in_order([1, 0]) {
+                return 0;
+            }
+            let times = |all: &Vec<usize>| {
+                let times = |origin: &usize| all.iter().filter(|x| *x == origin).count();
+                all.iter().map(times).max().unwrap_or(0)
+            };
+            theirs.iter().map(times).max().unwrap_or(0)
+        };
+        nodes.iter().map(reads).sum::<usize>().max(1)
     }
 
     /// What the program does, counted.

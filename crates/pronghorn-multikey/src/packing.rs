@@ -164,6 +164,23 @@ pub fn choose(
     every.min_by(|x, y| cost(x).total_cmp(&cost(y)))
 }
 
+/// A packing of a layer whose output lies as another value does; `None` where elements of that have
+/// no slot, or share one, or the outputs need too many ciphertexts of weights.
+pub fn choose_beside(
+    geometry: &ConvGeometry,
+    input: &Layout,
+    slots: usize,
+    other: &Layout,
+) -> Option<Packing> {
+    let places = other.places.iter().copied().collect::<Option<Vec<_>>>()?;
+    let rows = rows(geometry);
+    if other.has_copies() || rows.len() != places.len() || other.period > slots {
+        return None;
+    }
+    let packing = residues(&rows, input, other.period, |o| places[o])?;
+    packing.output.is_beside(other).then_some(packing)
+}
+
 /// A packing of a first layer, with the elements of the input in each ciphertext of the client's:
 /// the cheapest one. `None` where the outputs need too many ciphertexts of weights.
 pub fn choose_first(
@@ -493,7 +510,7 @@ pub fn patches(
 
 /// For a convolution the slots of the inputs of channel 0 that its outputs begin at, and a distance
 /// between channels that keeps them apart, a power of two. `None` for a dense layer, or where an
-/// output begins in the padding at the end or in another ciphertext.
+/// output begins in the padding at the end, in another ciphertext or in another output's place.
 fn anchors(geometry: &ConvGeometry, input: &Layout) -> Option<(usize, Vec<usize>)> {
     let [height, width] = geometry.output().ok()?;
     if height * width == 1 {
@@ -515,7 +532,9 @@ fn anchors(geometry: &ConvGeometry, input: &Layout) -> Option<(usize, Vec<usize>
     let anchors = (0..height * width)
         .map(anchor)
         .collect::<Option<Vec<_>>>()?;
-    Some((span.next_power_of_two(), anchors))
+    // Copies of an element lie in one slot.
+    let apart = anchors.iter().collect::<BTreeSet<_>>().len() == anchors.len();
+    apart.then_some((span.next_power_of_two(), anchors))
 }
 
 /// `(x - y) mod q`.

@@ -341,6 +341,251 @@ fn polynomials_convolutions_and_copies_are_the_oracles() {
     check(&polynomial(), chain);
 }
 
+/// At parameters for an error, the result has it.
+fn aimed(graph: &PolyGraph) {
+    let aim = Aim {
+        error: 2f64.powi(-10),
+        results: 1024,
+    };
+    let Chosen {
+        program,
+        setting,
+        bounds,
+        rule,
+    } = aim.choose::<u32>(graph, [9; 32]).expect("room");
+    let parties = Parties::new(&program, &setting);
+    let result = parties.evaluate(&program, &setting, graph);
+    let secrets: Vec<_> = parties.secrets.iter().collect();
+    let slots = result.iter().map(|x| {
+        let plain = x.decrypt_with_all(&secrets).expect("all secrets");
+        setting.ring().decode(&plain).expect("one ring")
+    });
+    let found = program
+        .decode(&slots.collect::<Vec<_>>())
+        .expect("all slots");
+    let stated = setting.error(&program, &bounds, &rule).expect("its levels");
+    let error = error(graph, &found);
+    assert!(error <= stated, "{error:e} {stated:e}");
+}
+
+#[test]
+fn layers_in_a_row_have_room_for_their_weights() {
+    let mut build = Build::new(64, 1.0);
+    let x = build.linear(0, convolution([1, 3], [8, 8], 3, 1));
+    let x = build.dense(x, 10);
+    aimed(&build.graph(x));
+}
+
+/// Nearest upsampling and tiles are copies of elements, which lie in one slot.
+#[test]
+fn layers_read_copies_of_elements() {
+    let mut build = Build::new(16, 1.0);
+    let x = build.linear(0, convolution([1, 2], [4, 4], 3, 1));
+    let x = build.square(x);
+    let copied = (0..32 * 4).map(|at: usize| {
+        let (plane, y, x) = (at / 64, at % 64 / 8, at % 8);
+        let index = plane * 9 + (y / 2).min(2) * 3 + (x / 2).min(2);
+        Some(Source { input: 0, index })
+    });
+    let x = build.push(PolyOp::Rearrange(copied.collect()), vec![x], 128);
+    let x = build.linear(x, convolution([2, 2], [8, 8], 3, 1));
+    let x = build.dense(x, 4);
+    aimed(&build.graph(x));
+    // One layer alone, and a square of copies.
+    let mut build = Build::new(5, 1.0);
+    let tiled = (0..15).map(|i| {
+        let index = i % 5;
+        Some(Source { input: 0, index })
+    });
+    let x = build.push(PolyOp::Rearrange(tiled.collect()), vec![0], 15);
+    let x = build.square(x);
+    let x = build.dense(x, 15);
+    let x = build.factor(x);
+    aimed(&build.graph(x));
+}
+
+/// A layer of these weights, without biases.
+fn layer_of(weights: Vec<f64>, inputs: usize) -> PolyOp {
+    let outputs = weights.len() / inputs;
+    PolyOp::Linear(Layer {
+        weights,
+        divisor: 1.0,
+        bias: vec![0.0; outputs],
+        geometry: ConvGeometry::dense(inputs, outputs),
+    })
+}
+
+fn copied(build: &mut Build, input: usize, sources: impl Iterator<Item = usize>) -> usize {
+    let sources = sources.map(|index| Some(Source { input: 0, index }));
+    let sources: Vec<_> = sources.collect();
+    let elements = sources.len();
+    build.push(PolyOp::Rearrange(sources), vec![input], elements)
+}
+
+/// Errors of elements that share a slot are one error.
+#[test]
+fn bounds_count_errors_by_slot() {
+    // Four copies of each of four elements, all added up: 4 (4 w)^2.
+    let mut build = Build::new(4, 1.0);
+    let x = build.dense(0, 4);
+    let x = copied(&mut build, x, (0..16).map(|i| i % 4));
+    let square = build.square(x);
+    let x = build.push(layer_of(vec![1.0; 16], 16), vec![square], 1);
+    let graph = build.graph(x);
+    for slots in [4096, 8192] {
+        let program = Program::new(Network::of(&graph), slots).expect("it fits");
+        let bounds = Bounds::of(&program, &graph).expect("its network");
+        assert!(bounds.nodes[square].slots >= 8.0, "{:?}", bounds.nodes);
+    }
+    // One slot has 62 of 63 elements, and nothing in it: the mean is over both slots.
+    let mut build = Build::new(2, 1.0);
+    let x = build.push(layer_of(vec![0.0, 0.0, 0.5, 0.5], 2), vec![0], 2);
+    let x = copied(&mut build, x, (0..63).map(|i| usize::from(i == 62)));
+    let square = build.square(x);
+    let x = build.square(square);
+    let graph = build.graph(x);
+    let program = Program::new(Network::of(&graph), 4096).expect("it fits");
+    let bounds = Bounds::of(&program, &graph).expect("its network");
+    assert!(
+        bounds.nodes[square].slots >= 2f64.sqrt(),
+        "{:?}",
+        bounds.nodes
+    );
+}
+
+/// Squares of one ciphertext have one noise, behind rearrangements too.
+#[test]
+fn rearranged_values_have_one_noise() {
+    let chain = Chain {
+        degree: 16_384,
+        base: vec![30, 30, 30],
+        level: vec![30, 30],
+        levels: 2,
+        special: vec![30],
+        scale_log: 58,
+        weight_logs: vec![0, 0],
+    };
+    let power = |are_rearranged: bool| {
+        let mut build = Build::new(16, 1.0);
+        let squares = [0, 1].map(|_| {
+            let x = match are_rearranged {
+                true => copied(&mut build, 0, 0..16),
+                false => 0,
+            };
+            build.square(x)
+        });
+        let x = build.pair(PolyOp::Add, squares);
+        let x = build.dense(x, 3);
+        let graph = build.graph(x);
+        let program = Program::new(Network::of(&graph), chain.degree / 2).expect("it fits");
+        let setting = Setting::<u32>::new(chain.clone(), [5; 32]).expect("secure");
+        let bounds = Bounds::of(&program, &graph).expect("its network");
+        let bound = Bound::of_result(&program, &bounds, &setting);
+        bound.expect("its levels").noise.mean
+    };
+    let [apart, one] = [true, false].map(power);
+    assert!(apart >= 0.95 * one, "{apart:e} {one:e}");
+}
+
+/// A layer beside a value of fewer or more ciphertexts is refused, not computed.
+#[test]
+fn values_of_other_ciphertexts_do_not_meet() {
+    let mut build = Build::new(2, 1.0);
+    let v = build.dense(0, 5000);
+    let s = copied(&mut build, v, 0..50);
+    let y = build.dense(v, 50);
+    let x = build.pair(PolyOp::Add, [s, y]);
+    let x = build.dense(x, 2);
+    let graph = build.graph(x);
+    match Program::new(Network::of(&graph), 4096) {
+        Ok(program) => assert!(Bounds::of(&program, &graph).is_ok()),
+        Err(error) => assert!(error.to_string().contains("different slots"), "{error}"),
+    }
+}
+
+/// Two layers of one value lie alike without more ciphertexts of weights.
+#[test]
+fn gates_cost_what_two_layers_cost() {
+    let mut build = Build::new(64, 1.0);
+    let layers = [0, 1].map(|_| build.dense(0, 64));
+    let x = build.pair(PolyOp::Multiply, layers);
+    let x = build.dense(x, 3);
+    let program = Program::new(Network::of(&build.graph(x)), 8192).expect("it fits");
+    let products = |index: usize| match &program.steps[index].work {
+        Work::Linear(packing) => packing.products.iter().map(Vec::len).sum(),
+        _ => 0usize,
+    };
+    assert_eq!(products(1), products(2));
+}
+
+#[test]
+fn copies_take_one_factor() {
+    let mut build = Build::new(5, 1.0);
+    let tiled = (0..10).map(|i| {
+        let index = i % 5;
+        Some(Source { input: 0, index })
+    });
+    let x = build.push(PolyOp::Rearrange(tiled.collect()), vec![0], 10);
+    let x = build.factor(x);
+    let error = Program::new(Network::of(&build.graph(x)), 4096).unwrap_err();
+    assert!(
+        error.to_string().contains("copies of one element"),
+        "{error}"
+    );
+}
+
+/// Shortcuts: a layer's output lies where the value is that it meets.
+#[test]
+fn layers_meet_values_in_their_places() {
+    let same = |channels| ConvGeometry {
+        window: Window {
+            padding: [1; 4],
+            ..Window::plain([3; 2])
+        },
+        ..convolution(channels, [6, 6], 3, 1)
+    };
+    let mut build = Build::new(36, 1.0);
+    let x = build.linear(0, same([1, 2]));
+    let x = build.square(x);
+    let y = build.linear(x, same([2, 2]));
+    // An activation `y^2 + f y`.
+    let square = build.square(y);
+    let scaled = build.factor(y);
+    let y = build.pair(PolyOp::Add, [square, scaled]);
+    let x = build.pair(PolyOp::Add, [x, y]);
+    let x = build.dense(x, 3);
+    aimed(&build.graph(x));
+    // A gate, and the input.
+    let mut build = Build::new(20, 1.0);
+    let left = build.dense(0, 20);
+    let right = build.dense(0, 20);
+    let right = build.factor(right);
+    let x = build.pair(PolyOp::Multiply, [left, right]);
+    let y = build.dense(x, 20);
+    let x = build.pair(PolyOp::Add, [0, y]);
+    aimed(&build.graph(x));
+}
+
+/// The client's own values beside values under both keys.
+#[test]
+fn layers_read_values_of_one_party_and_of_both() {
+    let mut build = Build::new(6, 1.0);
+    let x = build.dense(0, 6);
+    let of = |input: usize| (0..6).map(move |index| Some(Source { input, index }));
+    let both = of(0).chain(of(1)).collect();
+    let x = build.push(PolyOp::Rearrange(both), vec![x, 0], 12);
+    let x = build.dense(x, 3);
+    aimed(&build.graph(x));
+}
+
+#[test]
+fn networks_without_weights_are_refused() {
+    let mut build = Build::new(6, 1.0);
+    let x = build.square(0);
+    let error = Program::new(Network::of(&build.graph(x)), 4096).unwrap_err();
+    assert!(matches!(error, NetworkError::NoWeights), "{error}");
+}
+
 /// A layer of many rotations makes each of two, with few keys.
 #[test]
 fn many_rotations_take_few_keys() {

@@ -30,7 +30,7 @@ impl TrustLevel {
         Self::MultiKey,
     ];
 
-    /// Whether this version can run it.
+    /// Whether it is one of two parties, which plans and sessions have.
     pub fn is_available(self) -> bool {
         !matches!(self, Self::MultiKey)
     }
@@ -53,7 +53,7 @@ impl TrustLevel {
     /// The server's knowledge after a run, as README.md and SECURITY.md have it.
     pub fn server_learns(self) -> &'static str {
         match self {
-            Self::MultiKey => "nothing",
+            Self::MultiKey => "the architecture, counts and timing",
             _ => "shapes, counts and timing",
         }
     }
@@ -71,7 +71,7 @@ impl TrustLevel {
             Self::ClientAided => {
                 " AND EVERY WEIGHT of the model: for secret data, not for secret models"
             }
-            Self::MultiKey => ", if both parties consent",
+            Self::MultiKey => ", if both parties consent, and the architecture",
         };
         format!("{output}{more}")
     }
@@ -85,10 +85,9 @@ impl TrustLevel {
     /// The table of all levels, a line each, as errors and help print it.
     pub fn table() -> String {
         let line = |level: Self| {
-            let state = if level.is_available() {
-                ""
-            } else {
-                " (not in this version)"
+            let state = match level.is_available() {
+                true => "",
+                false => " (three parties: pronghorn multikey)",
             };
             format!("  {:<13}{}{state}", level.name(), level.reveals())
         };
@@ -102,7 +101,7 @@ impl fmt::Display for TrustLevel {
     }
 }
 
-/// A trust level does not exist, or is not in this version.
+/// A trust level does not exist, or is not one of two parties.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TrustError {
     /// Not a level.
@@ -114,9 +113,9 @@ pub enum TrustError {
         /// What was asked for.
         name: String,
     },
-    /// A level of a later version.
+    /// A level of three parties.
     #[error(
-        "trust level {level} is not in this version; the levels are:\n{}",
+        "trust level {level} has three parties, not two; the levels are:\n{}",
         TrustLevel::table()
     )]
     Unavailable {

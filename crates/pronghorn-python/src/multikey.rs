@@ -18,9 +18,8 @@ use pronghorn_multikey::{
     roles::{Local, Terms},
 };
 use pronghorn_plan::planner;
-use pronghorn_session::{
-    Entry, Level,
-    multikey::{self, CloudError, CloudLimits, CloudOptions, CloudServer, OwnerKeys},
+use pronghorn_session::multikey::{
+    self, CloudError, CloudLimits, CloudOptions, CloudServer, OwnerKeys,
 };
 use pyo3::{prelude::*, types::PyDict};
 
@@ -28,7 +27,7 @@ use crate::{
     array, coded, fork,
     model::Model,
     native,
-    network::{advised, caps, fields_dict, hex, parse_hex, timed},
+    network::{advised, caps, hex, parse_hex, timed, told},
     options::PlanOptions,
     tls::{ClientTls, ServerTls, TokenSource, client_channel, server_channel},
     watch::{Callback, Watch, abandonable, waited, watched},
@@ -531,7 +530,8 @@ impl CloudClient {
 fn terms_dict<'py>(py: Python<'py>, terms: &Terms<u32>) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     found.set_item("error", terms.error().map_err(native)?)?;
-    found.set_item("reach", terms.reach())?;
+    let [low, high] = terms.range();
+    found.set_item("input_range", (low, high))?;
     found.set_item("results", terms.description.results)?;
     found.set_item("key_bytes", terms.most_key_bytes())?;
     Ok(found)
@@ -547,21 +547,5 @@ fn refused(error: CloudError) -> PyErr {
     match error {
         CloudError::Session(error) => advised(error),
         error => coded(error.to_string(), error.reason(), error.is_retryable()),
-    }
-}
-
-/// A log that calls Python.
-fn told(log: Py<PyAny>) -> impl Fn(&Entry) + Send + Sync + 'static {
-    move |entry: &Entry| {
-        Python::attach(|py| {
-            let told = fields_dict(py, entry).and_then(|fields| {
-                let level: Level = entry.level;
-                log.call1(py, (level.to_string(), entry.event, &entry.text, fields))
-            });
-            // A logger that raises has nobody to tell: its exception is printed by Python.
-            if let Err(error) = told {
-                error.print(py);
-            }
-        });
     }
 }

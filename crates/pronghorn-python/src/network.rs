@@ -106,18 +106,7 @@ impl Server {
             server = server.with_store(&directory).map_err(advised)?;
         }
         if let Some(log) = log {
-            // A logger that raises has nobody to tell: its exception is printed by Python.
-            server = server.with_log(move |entry: &Entry| {
-                Python::attach(|py| {
-                    let told = fields_dict(py, entry).and_then(|fields| {
-                        let (level, text) = (entry.level.to_string(), entry.text.as_str());
-                        log.call1(py, (level, entry.event, text, fields))
-                    });
-                    if let Err(error) = told {
-                        error.print(py);
-                    }
-                });
-            });
+            server = server.with_log(told(log));
         }
         Ok(Self {
             server: Arc::new(server),
@@ -279,7 +268,23 @@ pub fn limits(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
 /// How long a server that drains waits before it looks for signals.
 const DRAIN_STEP: Duration = Duration::from_millis(100);
 
-pub fn fields_dict<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
+/// A log that calls Python, while there is an interpreter.
+pub fn told(log: Py<PyAny>) -> impl Fn(&Entry) + Send + Sync + 'static {
+    move |entry: &Entry| {
+        Python::try_attach(|py| {
+            let told = fields_dict(py, entry).and_then(|fields| {
+                let (level, text) = (entry.level.to_string(), entry.text.as_str());
+                log.call1(py, (level, entry.event, text, fields))
+            });
+            // A logger that raises has nobody to tell: its exception is printed by Python.
+            if let Err(error) = told {
+                error.print(py);
+            }
+        });
+    }
+}
+
+fn fields_dict<'py>(py: Python<'py>, entry: &Entry) -> PyResult<Bound<'py, PyDict>> {
     let fields = PyDict::new(py);
     for (name, value) in &entry.fields {
         match value {

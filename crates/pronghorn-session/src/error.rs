@@ -321,7 +321,9 @@ const TRY_AGAIN: &str = "connect and predict again; if it happens again, check t
 
 fn connect_hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => "is `pronghorn serve` running there, on that port?",
+        io::ErrorKind::ConnectionRefused => {
+            "is `pronghorn serve` (or `multikey cloud`) running there, on that port?"
+        }
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
             "is the host up, and does a firewall let the port through?"
         }
@@ -603,7 +605,7 @@ mod tests {
         assert!(
             error
                 .to_string()
-                .contains("is `pronghorn serve` running there")
+                .contains("is `pronghorn serve` (or `multikey cloud`) running")
         );
         let error = SessionError::TrustMismatch {
             asked: TrustLevel::TwoParty,

@@ -15,6 +15,7 @@ from pronghorn import _native
 from pronghorn import multikey as roles
 from pronghorn._model import counted
 from pronghorn._multikey_check import Case
+from pronghorn._multikey_plan import in_range
 from pronghorn._network import LogLine
 from pronghorn._output_file import OutputFile
 from pronghorn._outputs import Predictions, kind_of
@@ -33,6 +34,7 @@ from pronghorn.cli.options import (
     LimitOption,
     ModelArgument,
     ModelOptions,
+    OutputsOption,
     OutputValueOption,
     Preparation,
 )
@@ -62,7 +64,14 @@ ClientKeysOption = Annotated[
     Path, typer.Option("--keys", metavar="DIR", help="Directory of this client's secret; made where there is none.")
 ]
 ErrorOption = Annotated[
-    float, typer.Option("--error", metavar="X", min=0.0, help="Largest absolute error of outputs, of a new key.")
+    float | None,
+    typer.Option(
+        "--error",
+        metavar="X",
+        min=0.0,
+        help="Largest absolute error of outputs, of a new key (default: 2^-10, or a 64th of the outputs' spread on "
+        "the samples where that is less).",
+    ),
 ]
 ResultsOption = Annotated[
     int, typer.Option("--results", metavar="N", min=1, help="Results that a new key may decrypt.")
@@ -175,7 +184,7 @@ def owner(
     keys: OwnerKeysOption,
     reading: Reading,
     preparation: Preparation,
-    error: ErrorOption = roles.ERROR,
+    error: ErrorOption = None,
     results: ResultsOption = roles.RESULTS,
     timeout: TimeoutOption = 120.0,
     channel: ClientChannel,
@@ -223,7 +232,8 @@ def _attend(party: roles.Attending, cloud: str, timeout: float, channel: ClientC
     log(
         "info",
         "terms",
-        f"outputs are within {terms.error:.3g}; inputs reach {terms.reach:.6g}; {party.results_left} of "
+        f"outputs are within {terms.error:.3g}; inputs are from {terms.input_range[0]:.6g} to "
+        f"{terms.input_range[1]:.6g}; {party.results_left} of "
         f"{terms.results} results are left; public keys of a party take up to {terms.key_bytes / 1e6:,.0f} MB",
     )
 
@@ -320,6 +330,7 @@ def client(
         if output is not None:
             output.reserve(len(images), party.output_shape)
         terms = party.terms
+        in_range(images, terms.input_range)
         say(f"client {party.name}; public keys take up to {terms.key_bytes / 1e6:,.0f} MB, sent once")
         bar.phase("sending keys")
         sent = party.join()
@@ -363,23 +374,25 @@ def check(
     *,
     data: Annotated[Path, typer.Option("--data", metavar="PATH", help="Images, with labels where known.")],
     limit: LimitOption = None,
+    outputs: OutputsOption = None,
     preparation: Preparation,
-    error: ErrorOption = roles.ERROR,
+    error: ErrorOption = None,
     results: ResultsOption = roles.RESULTS,
     as_json: JsonOption = False,
 ) -> None:
     """Run cloud, model owner and client as processes of this machine, and compare with the float model.
 
-    The first images set the range of inputs. Exits with 1 where under 99 % of the labels are equal.
+    The first images set the range of inputs. Exits with 1 where under 99 % of the labels are equal, or an output
+    differs from the float model's by more than is stated and single precision rounds.
     """
     reading = preparation.arguments()
     loaded = Reading(data=data).load(model, preparation)
     images, found, *_ = preparation.load(data, loaded.input_shape, loaded.takes_integers)
     known = labels_of(None, found, len(images[:limit]), len(images), loaded.class_names)
-    kind = kind_of(loaded.finish, loaded.output_shape, "classes", known)
+    kind = kind_of(loaded.finish, loaded.output_shape, outputs, known)
     truth = classes_only(known, kind, None)
-    terms = ["--error", str(error), "--results", str(results)]
-    case = Case(loaded, model, data, images[:limit], truth, reading, terms)
+    terms = [*([] if error is None else ["--error", str(error)]), "--results", str(results)]
+    case = Case(loaded, model, data, images[:limit], truth, kind, reading, terms)
     report = case.run()
     print(report.to_json() if as_json else report)
     if not report.ok:

@@ -36,7 +36,8 @@ TrustOption = Annotated[
     typer.Option(
         "--trust",
         metavar="LEVEL",
-        help=f"Who may learn what: {', '.join(_trust.REVEALS)} (default: {_trust.DEFAULT}).",
+        help=f"Who may learn what: {', '.join(_trust.REVEALS)} (default: {_trust.DEFAULT}); "
+        "`plan` and `verify` take multi-key, too.",
     ),
 ]
 ServerOption = Annotated[str, typer.Option("--server", metavar="HOST:PORT", help="Address of the server.")]

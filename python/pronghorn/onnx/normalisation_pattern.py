@@ -17,7 +17,7 @@ from pronghorn.onnx.registry import name_of
 
 Axes = tuple[int, ...]
 
-TINY = 1e-4
+TINY = 1e-6
 """The most that a norm may be bounded by from below, so that nothing is divided by zero."""
 
 
@@ -67,10 +67,12 @@ class Pattern:
     def _divided(self, node: NodeProto) -> list[NodeProto] | None:
         """`(x - mean) / sqrt(v + eps)`, or `x / norm(x)`."""
         value, divisor = node.input
-        axis = self._norm_of(value, divisor)
-        if axis is not None:
+        found = self._norm_of(value, divisor)
+        if found is not None:
+            axis, expanded = found
+            given: dict[str, Any] = {"axis": axis, "p": 2, **({"expanded": expanded} if expanded else {})}
             name = node.name or node.output[0]
-            return [helper.make_node("LpNormalization", [value], node.output[:1], name=name, axis=axis, p=2)]
+            return [helper.make_node("LpNormalization", [value], node.output[:1], name=name, **given)]
         variance, epsilon = self._root(divisor)
         return None if variance is None else self._scaled(node, value, Scale(variance, epsilon, None))
 
@@ -111,17 +113,14 @@ class Pattern:
     ) -> list[NodeProto] | None:
         """The nodes in place of a pattern that normalises a value over these axes."""
         value, axes = found
-        constants = [self.constants[name] for name in (scale.factor, summand) if name is not None]
-        if not axes:  # of GlobalAveragePool, which does not say how many there are
-            axes = tuple(range(2, max((array.ndim for array in constants), default=0)))
-        if not axes:
-            return None
         output, name = node.output[0], node.name or node.output[0]
         steps = [("Mul", scale.factor), ("Add", summand)]
         left = [(kind, constant) for kind, constant in steps if constant is not None]
         names = [f"{output}/normalised/{place}" for place in range(len(left))] + [output]
         kind = "MeanVarianceNormalization"
-        given: dict[str, Any] = {"axes": list(axes), "epsilon": scale.epsilon, "centred": int(centred)}
+        # GlobalAveragePool does not say how many axes there are.
+        over: dict[str, Any] = {"axes": list(axes)} if axes else {"spatial": 1}
+        given = {**over, "epsilon": scale.epsilon, "centred": int(centred)}
         made = [helper.make_node(kind, [value], names[:1], name=name, **given)]
         for place, (kind, constant) in enumerate(left):
             made.append(helper.make_node(kind, [names[place], constant], [names[place + 1]], name=names[place + 1]))
@@ -236,16 +235,23 @@ class Pattern:
         is_square = self._number(second) == 2 if name_of(square) == "Pow" else first == second
         return first if is_square else None
 
-    def _norm_of(self, value: str, name: str) -> int | None:
-        """The axis of `sqrt(sum(x^2))` for the value `x`, which a tiny number may bound from below."""
-        node = self._maker(name, "Expand", "Clip", "Max", "Add")
-        while node is not None:
-            if name_of(node) != "Expand":
-                bound = self._number(node.input[1]) if len(node.input) > 1 else None
-                if bound is None or not 0 <= bound <= TINY or any(node.input[2:]):
-                    return None
-            name = node.input[0]
-            node = self._maker(name, "Expand", "Clip", "Max", "Add")
+    def _norm_of(self, value: str, name: str) -> tuple[int, list[int]] | None:
+        """The axis of `sqrt(sum(x^2))` for the value `x`, and the sizes that it is expanded to, if the model says them.
+        One tiny number may bound it from below."""
+        expanded: list[int] = []
+        expand = self._maker(name, "Expand")
+        if expand is not None:
+            name, shape = expand.input
+            sizes, maker = self.constants.get(shape), self._maker(shape, "Shape")
+            if sizes is None and (maker is None or maker.input[0] != value or maker.attribute):
+                return None
+            expanded = [] if sizes is None else [int(size) for size in sizes.flat]
+        bounded = self._maker(name, "Clip", "Max", "Add")
+        if bounded is not None:
+            bound = self._number(bounded.input[1]) if len(bounded.input) > 1 else None
+            if bound is None or not 0 <= bound <= TINY or any(bounded.input[2:]):
+                return None
+            name = bounded.input[0]
         root = self._maker(name, "Sqrt")
         total = self._maker(root.input[0], "ReduceSum", "ReduceSumSquare") if root is not None else None
         norm = self._maker(name, "ReduceL2") or total
@@ -253,7 +259,7 @@ class Pattern:
             return None
         squared = self._squared(norm.input[0]) if name_of(norm) == "ReduceSum" else norm.input[0]
         axes = self._axes(norm)
-        return axes[0] if squared == value and axes is not None and len(axes) == 1 else None
+        return (axes[0], expanded) if squared == value and axes is not None and len(axes) == 1 else None
 
 
 def _orders(node: NodeProto) -> list[tuple[str, str]]:

@@ -8,6 +8,10 @@ use crate::{
     wipe::wipe,
 };
 
+/// Bits that the scaled slots of an [exact message](Parameters::exact_message) may have in all:
+/// `log2` of the limit on the sum of their absolute values.
+pub const LOG_EXACT: f64 = exact::LOG_LIMIT;
+
 /// Values as an integer polynomial, not yet modulo anything: what encryption takes. Wiped on drop.
 pub struct Message<W: Word> {
     parameters: Parameters<W>,

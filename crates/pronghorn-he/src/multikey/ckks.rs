@@ -133,6 +133,15 @@ impl<W: Word> Ciphertext<W> {
         Ok(Self { inner, ..*self })
     }
 
+    /// The same value under the keys of these parties, too.
+    ///
+    /// # Errors
+    /// As [`Extended::extended_to`].
+    pub fn extended_to(&self, parties: &[Party]) -> Result<Self, MultiKeyError> {
+        let inner = self.inner.extended_to(parties)?;
+        Ok(Self { inner, ..*self })
+    }
+
     /// The difference, under the keys of both operands' parties.
     ///
     /// # Errors

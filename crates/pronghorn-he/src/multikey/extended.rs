@@ -195,6 +195,27 @@ impl<W: Word> Extended<W> {
         Self::from_words(&self.common, parties, limbs, data)
     }
 
+    /// The same value under the keys of these parties, too.
+    ///
+    /// # Errors
+    /// When these are too many, or out of order, or one that it has is not among them.
+    pub fn extended_to(&self, parties: &[Party]) -> Result<Self, MultiKeyError> {
+        if let Some(&party) = self.parties.iter().find(|party| !parties.contains(party)) {
+            return Err(MultiKeyError::NotAParty { party });
+        }
+        let words = self.poly_words();
+        let mut data = self.room(parties.len(), 0)?;
+        let (first, rest) = data.split_at_mut(words);
+        first.copy_from_slice(self.poly(0));
+        for (&party, out) in parties.iter().zip(rest.chunks_exact_mut(words)) {
+            match self.part(party) {
+                Some(part) => out.copy_from_slice(part),
+                None => out.fill(W::default()),
+            }
+        }
+        Self::from_words(&self.common, parties.to_vec(), self.limbs, data)
+    }
+
     /// The negation.
     #[must_use]
     pub fn neg(&self) -> Self {

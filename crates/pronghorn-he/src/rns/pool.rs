@@ -67,7 +67,7 @@ impl<W: Word> Pool<W> {
     /// Takes words that nobody needs.
     pub fn give(&self, words: Vec<W>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.bytes += size_of_val(words.as_slice());
+        free.bytes += words.capacity() * size_of::<W>();
         free.buffers.push(words);
         // The oldest go first.
         while free.bytes > self.kept {
@@ -79,7 +79,7 @@ impl<W: Word> Pool<W> {
 impl<W> Free<W> {
     fn remove(&mut self, index: usize) -> Vec<W> {
         let words = self.buffers.remove(index);
-        self.bytes -= size_of_val(words.as_slice());
+        self.bytes -= words.capacity() * size_of::<W>();
         words
     }
 }
@@ -134,7 +134,7 @@ mod tests {
                 free.bytes,
                 free.buffers
                     .iter()
-                    .map(|words| 8 * words.len())
+                    .map(|words| 8 * words.capacity())
                     .sum::<usize>()
             );
             free.buffers.len()

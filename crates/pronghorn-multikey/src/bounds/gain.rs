@@ -1,5 +1,7 @@
 //! What becomes of errors on their way to the result.
 
+use super::norm::summed;
+
 /// What a layer does with noise.
 pub struct LayerStep {
     /// The squares of folds' sums: `2^f`.
@@ -24,6 +26,8 @@ pub struct LayerStep {
     pub norms: [f64; 2],
     /// Copies of an element of the input.
     pub copies: f64,
+    /// For each element of the input the first one in its slot.
+    pub firsts: Vec<usize>,
 }
 
 impl LayerStep {
@@ -68,7 +72,10 @@ impl LayerStep {
         if let Form::Diagonal(diagonal) = &gain.alike {
             let mut columns = vec![0.0; elements];
             for (row, power) in self.matrix.iter().zip(diagonal) {
-                row.iter().for_each(|&(j, w)| columns[j] += power * w * w);
+                let by_slot = row.iter().map(|&(j, w)| (self.firsts[j], w));
+                for (j, w) in summed(by_slot) {
+                    columns[j] += power * w * w;
+                }
             }
             return Gain {
                 alike: Form::Columns(columns.clone()),

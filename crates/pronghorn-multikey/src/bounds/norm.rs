@@ -1,6 +1,6 @@
 //! Norms of layers as linear maps.
 
-use std::f64::consts::PI;
+use std::{collections::BTreeMap, f64::consts::PI};
 
 use pronghorn_ring::random::{Prg, Seed};
 
@@ -66,8 +66,9 @@ pub fn columns_of<T: AsRef<[f64]>>(
     sums.into_iter().fold(0.0, f64::max)
 }
 
-/// A bound on `|L|_2^2`, by rows `(column, entry)`.
+/// A bound on `|L|_2^2`, by rows `(column, entry)`; entries of one place add up.
 pub fn norm(rows: &[Vec<(usize, f64)>]) -> f64 {
+    let rows: Vec<Vec<(usize, f64)>> = rows.iter().map(|row| summed(row.iter().copied())).collect();
     let frobenius: f64 = rows.iter().flatten().map(|(_, w)| w * w).sum();
     let mut columns = rows.iter().flatten().map(|(j, _)| *j).collect::<Vec<_>>();
     columns.sort_unstable();
@@ -96,6 +97,15 @@ pub fn norm(rows: &[Vec<(usize, f64)>]) -> f64 {
         }
     }
     (found / (1.0 - SHORTFALL)).min(frobenius)
+}
+
+/// A row with one entry a column.
+pub fn summed(row: impl Iterator<Item = (usize, f64)>) -> Vec<(usize, f64)> {
+    let mut sums = BTreeMap::new();
+    for (column, entry) in row {
+        *sums.entry(column).or_insert(0.0) += entry;
+    }
+    sums.into_iter().collect()
 }
 
 /// A direction without preference, which follows from the matrix.
@@ -142,6 +152,9 @@ mod tests {
         is_norm(&[&[1.0; 7][..]; 5], 35.0);
         is_norm(&[&[0.5, 0.0, 2.0]], 4.25);
         assert_eq!(norm(&rows(&[&[0.0, 0.0]])), 0.0);
+        // Two entries of one place are one.
+        let twice = norm(&[vec![(0, 1.0), (1, 1.0), (0, 1.0)]]);
+        assert!((5.0..5.0 / (1.0 - SHORTFALL)).contains(&twice), "{twice}");
         // A dense layer of many weights: less than the rows' norms together by far.
         let weight = |i: usize| (i as f64 * 0.618).sin() * (i as f64 * 1.37).cos();
         let layer: Vec<Vec<(usize, f64)>> = (0..32)

@@ -265,7 +265,7 @@ impl<'a> Walk<'a> {
                     .for_each(|(x, y)| *x += y);
             }
         }
-        let period = steps[node.inputs[0]].layout.period;
+        let read = &steps[node.inputs[0]].layout;
         let layer = LayerStep {
             folded,
             is_full,
@@ -277,7 +277,8 @@ impl<'a> Walk<'a> {
             factors,
             matrix,
             norms,
-            copies: (*slots / period.max(1)) as f64,
+            copies: (*slots / read.period.max(1)) as f64,
+            firsts: read.firsts(),
         };
         Some((value, layer, largest))
     }
@@ -286,8 +287,13 @@ impl<'a> Walk<'a> {
     pub fn gains(&self) -> Vec<Gain> {
         let network = &self.program.network;
         let mut ways: Vec<Vec<Gain>> = vec![Vec::new(); network.nodes.len()];
-        let count = network.nodes[network.output].elements;
-        ways[network.output] = vec![Gain::of(Form::Diagonal(vec![1.0 / count as f64; count]))];
+        // The mean is over slots, and copies share one.
+        let firsts = self.program.steps[network.output].layout.firsts();
+        let is_first = || firsts.iter().enumerate().map(|(at, &first)| at == first);
+        let count = is_first().filter(|&is_first| is_first).count();
+        let share = |is_first| if is_first { 1.0 / count as f64 } else { 0.0 };
+        let result = Form::Diagonal(is_first().map(share).collect());
+        ways[network.output] = vec![Gain::of(result)];
         let mut gains = vec![Gain::none(); network.nodes.len()];
         for (index, node) in network.nodes.iter().enumerate().rev() {
             let own = std::mem::take(&mut ways[index]);

@@ -296,11 +296,11 @@ impl<W: Word> Terms<W> {
         64 + inputs.max(outputs).max(key)
     }
 
-    /// The largest magnitude of an element of an input.
-    pub fn reach(&self) -> f64 {
+    /// The least and the largest element of an input.
+    pub fn range(&self) -> [f64; 2] {
         match self.program.network.nodes[0].op {
-            Op::Input { reach, .. } => reach,
-            _ => 0.0,
+            Op::Input { low, reach } => [low, reach],
+            _ => [0.0; 2],
         }
     }
 

@@ -39,8 +39,8 @@ pub struct Summary {
     pub log_flood: u32,
     /// The largest error of an output.
     pub error: f64,
-    /// The largest magnitude of an input.
-    pub reach: f64,
+    /// The least and the largest element of an input.
+    pub range: [f64; 2],
     /// Results of a key.
     pub results: u64,
 }
@@ -102,7 +102,7 @@ impl<W: Word> Terms<W> {
             answer: results * (64 + extended + HEADER + 65 + polynomial),
             log_flood: self.rule.log_flood(),
             error: self.error()?,
-            reach: self.reach(),
+            range: self.range(),
             results: self.description.results,
         })
     }

@@ -225,13 +225,11 @@ fn planned(
     let input = &mut survey.profile.values[0];
     if options.samples.is_some() {
         let range = [input.min, input.max];
-        let range = match graph.nodes[0].shape.len() {
+        [input.min, input.max] = match is_scaled {
             // More features than the largest are near its end.
-            _ if is_scaled => samples::widened(range),
-            ..=2 => samples::with_headroom(range, samples, elements),
-            _ => range,
+            true => samples::rounded(samples::widened(range)),
+            false => samples::told(range, samples, &graph.nodes[0].shape),
         };
-        [input.min, input.max] = samples::rounded(range);
     }
     let graph = match method.circuits && options.samples.is_some() {
         true => fill(graph, &mut survey, margin),

@@ -26,7 +26,7 @@ pub fn polynomial(graph: &Graph, options: &BuildOptions) -> Result<PolyGraph, Bu
     let mut profile = float::profile(&graph, &samples[..images * elements], images)?;
     if options.samples.is_some() {
         let input = &mut profile.values[0];
-        [input.min, input.max] = samples::rounded([input.min, input.max]);
+        [input.min, input.max] = samples::told([input.min, input.max], &samples, shape);
     }
     Ok(polynomial::lower_finely(&graph, &profile, margin)?)
 }

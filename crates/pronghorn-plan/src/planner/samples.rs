@@ -32,9 +32,17 @@ pub(super) fn samples(
 /// A factor on the range of rows and series, where other inputs are more extreme than samples are.
 pub(super) const HEADROOM: f32 = 1.25;
 
+/// The range of inputs of this shape that samples in a range tell.
+pub(super) fn told(range: [f32; 2], samples: &[f32], shape: &[usize]) -> [f32; 2] {
+    match shape.len() {
+        ..=2 => rounded(with_headroom(range, samples, shape.iter().product())),
+        _ => rounded(range),
+    }
+}
+
 /// A range with [`HEADROOM`] at each end that is not the inputs' own: that of indicators, and of
 /// bytes, is the end of several samples that differ.
-pub(super) fn with_headroom([low, high]: [f32; 2], samples: &[f32], elements: usize) -> [f32; 2] {
+fn with_headroom([low, high]: [f32; 2], samples: &[f32], elements: usize) -> [f32; 2] {
     let is_own = |end: f32| {
         let mut having = samples.chunks(elements).filter(|row| row.contains(&end));
         having

@@ -15,7 +15,7 @@ use pronghorn_graph::polynomial::PolyGraph;
 use pronghorn_he::multikey::Party;
 use pronghorn_multikey::{
     Aim, Network,
-    roles::{Description, Owner, RoleError, Terms},
+    roles::{Description, Face, Owner, RoleError, Terms},
 };
 use pronghorn_ring::random::Seed;
 
@@ -97,7 +97,8 @@ impl OwnerKeys {
         let lock = directory.lock()?;
         let (terms, owner) = match kept(&directory)? {
             Some((terms, owner)) => {
-                if terms.description.network != Network::of(graph).without_names() {
+                let Description { network, face, .. } = &*terms.description;
+                if *network != Network::of(graph).without_names() || *face != Face::of(graph) {
                     let of = "another network";
                     let path = directory.path().display().to_string();
                     return Err(CloudError::OtherKeys { path, of });

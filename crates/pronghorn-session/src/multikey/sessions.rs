@@ -15,6 +15,7 @@ use super::{
 use crate::{
     error::SessionError,
     log::{Entry, Level},
+    text::hex,
     transport::TICK,
 };
 
@@ -34,6 +35,7 @@ impl CloudServer {
         drop(published);
         let expected = self.options.owner.or(earlier.map(|(owner, _)| owner));
         if let Some(expected) = expected.filter(|&expected| expected != owner) {
+            let [expected, owner] = [expected, owner].map(|party| hex(&party.0));
             let text = format!("the cloud is for the model of {expected}, not of {owner}");
             let refusal = Refusal::OtherOwner;
             return Err(CloudError::Refused { refusal, text });
@@ -101,6 +103,7 @@ impl CloudServer {
             }
             Some(published) => {
                 let found = published.service.owner();
+                let [found, owner] = [found, owner].map(|party| hex(&party.0));
                 let text = format!("the cloud has the model of {found}, not of {owner}");
                 let refusal = Refusal::OtherOwner;
                 return Err(CloudError::Refused { refusal, text });

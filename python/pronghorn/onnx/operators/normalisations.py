@@ -16,6 +16,8 @@ from pronghorn.onnx.operators.pooling import mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
+BROADCAST = "divide by the norm as it is, which is broadcast"
+
 LEAST_EPSILON, MOST_EPSILON = 1e-12, 1.0
 """A smaller epsilon counts as the least: it matters to no value of float32 but zero."""
 
@@ -44,9 +46,9 @@ def _rms_normalization(lowering: Lowering, site: Site) -> Value:
 @operator("MeanVarianceNormalization")
 def _mean_variance_normalization(lowering: Lowering, site: Site) -> Value:
     """Over any axes but the batch. Exporters' own pattern becomes this (normalisation_pattern.py), with its `epsilon`,
-    and `centred=0` where it subtracts no mean."""
+    `centred=0` where it subtracts no mean, and `spatial=1` where its axes are all behind the channels."""
     value = lowering.value(site)
-    given = site.integers("axes")
+    given = list(range(2, len(value.shape))) if site.integer("spatial", 0) else site.integers("axes")
     axes = site.axes([0, 2, 3] if given is None else given, len(value.shape))
     return normalised(lowering, site, value, sorted(axes), 0.0, centred=bool(site.integer("centred", 1)))
 
@@ -76,8 +78,12 @@ def _group_normalization(lowering: Lowering, site: Site) -> Value:
 
 @operator("LpNormalization")
 def _lp_normalization(lowering: Lowering, site: Site) -> Value:
-    """By the root of the sum of squares over one axis."""
+    """By the root of the sum of squares over one axis. A norm that exporters expand is no larger than the value."""
     value = lowering.value(site)
+    expanded = site.integers("expanded") or []
+    sizes = zip(reversed(expanded), reversed(value.shape), strict=False)
+    if len(expanded) > len(value.shape) or any(size not in (1, own) for size, own in sizes):
+        site.fail(f"its norm is expanded to {expanded}, beyond its input's shape {list(value.shape)}", BROADCAST)
     order = site.integer("p", 2)
     if order != 2:
         site.fail(f"it divides by a norm of order {order}", "take p = 2")

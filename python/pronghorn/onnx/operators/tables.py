@@ -58,7 +58,7 @@ def _normalizer(lowering: Lowering, site: Site) -> Value:
         return of_unit_length(lowering, site, value, 1)
     problem = f"it divides each row by its norm ({norm}), which is not supported"
     if value.index == 0:
-        site.fail(problem, f"normalise before sending ({norm}), and export the model without it")
+        site.fail(problem, "normalise before sending, and export the model without it")
     site.fail(problem, "end the model before it (--output NAME, output=NAME)" if finish else f"train without it, {CUT}")
 
 
