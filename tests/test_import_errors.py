@@ -312,6 +312,18 @@ def test_the_callers_model_is_not_changed() -> None:
     assert proto.SerializeToString() == before
 
 
+def test_steps_that_prepare_features_belong_to_the_data_owner() -> None:
+    """Also where the first refusal is about another node."""
+    nodes = [node("Cast", "x", "i", to=7), node("OneHotEncoder", "i", "y", cats_int64s=[0, 1], domain="ai.onnx.ml")]
+    proto = model(nodes, ("N", 5))
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    error = refused(proto)
+    assert error.operator == "Cast"
+    assert error.advice.startswith("ai.onnx.ml.OneHotEncoder: apply such steps before sending")
+    error = refused(model([node("Less", "x c", "b"), node("Cast", "b", "y", to=1)], ("N", 5), {"c": floats(1)}))
+    assert error.advice.startswith("apply such steps before sending")
+
+
 def test_all_unsupported_operators_are_listed() -> None:
     nodes = [
         node("Relu", "x", "a"),

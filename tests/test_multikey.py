@@ -154,6 +154,8 @@ def test_arguments_are_checked(files: tuple[Path, Path], tmp_path: Path) -> None
     onnx.save(other, str(relu))
     with pytest.raises(PlanError, match="another network"):
         multikey.ModelOwner(pronghorn.load(relu, samples=IMAGES), tmp_path / "keys")
+    with pytest.warns(pronghorn.PrecisionWarning, match="are for outputs within 0.00"):
+        multikey.ModelOwner(loaded, tmp_path / "keys", error=2.0**-20)
     # The same layers with another end are another network.
     ended = network()
     ended.graph.node[-1].output[0] = "z"

@@ -24,6 +24,8 @@ RESULTS = 1 << 10
 """The results that a key decrypts, where no number is named."""
 
 
+MAX_UPLOAD = 2 << 30
+"""Most bytes of a publication, and of a party's public keys, that a cloud takes by default."""
 SPREAD_SAMPLES = 256
 """Samples that tell the spread of outputs."""
 FINE = 64
@@ -155,6 +157,9 @@ class MultiKeyPlan:
              f"({found['weights']} ciphertexts) once; {_size(found['pair_key_bytes'])} a client"),
             ("cloud", f"about {_size(keys)} of memory for keys of the owner and a client"),
         ]  # fmt: skip
+        most = max(found["model_bytes"] + found["owner_key_bytes"], found["client_key_bytes"])
+        if most > MAX_UPLOAD:
+            rows.append(("upload", f"{_size(most)} at once, more than the cloud takes by default: --max-upload"))
         width = max(len(name) for name, _ in rows) + 2
         return "\n".join([f"{self._model.name} between three parties", *(f"  {f'{n}:':<{width}}{t}" for n, t in rows)])
 

@@ -168,10 +168,11 @@ class UnsupportedModelError(PronghornError):
             lines.append(f"  in the whole model: {_listed(self.unsupported)}")
         super().__init__("\n".join([*lines, f"  what to do: {advice}"]))
 
-    def listing(self, unsupported: Mapping[str, Sequence[str]]) -> UnsupportedModelError:
-        """This error with all nodes of the model whose operators are not supported."""
+    def listing(self, unsupported: Mapping[str, Sequence[str]], more: str | None = None) -> UnsupportedModelError:
+        """This error with all nodes of the model whose operators are not supported, and more to do."""
         fields = {name: getattr(self, name) for name in ("node", "operator", "opset", "shapes")}
-        return type(self)(self.problem, self.advice, **fields, unsupported=unsupported)
+        advice = self.advice if more is None else f"{more}; and {self.advice}"
+        return type(self)(self.problem, advice, **fields, unsupported=unsupported)
 
     def __reduce__(self) -> tuple[Callable[[], UnsupportedModelError], tuple[()], dict[str, Any]]:
         """Pickles the fields: the message is laid out again."""

@@ -19,6 +19,7 @@ docs/multi-key.md says who must be online when, and what parties learn alone and
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +32,24 @@ import numpy.typing as npt
 from pronghorn import _check, _native
 from pronghorn._inputs import as_inputs
 from pronghorn._model import Model, Progress, Shaped, native_errors
-from pronghorn._multikey_plan import ERROR, RESULTS, MultiKeyPlan, MultiKeyReport, aim_of, in_range, warn_of_error
+from pronghorn._multikey_plan import (
+    ERROR,
+    MAX_UPLOAD,
+    RESULTS,
+    MultiKeyPlan,
+    MultiKeyReport,
+    aim_of,
+    in_range,
+    warn_of_error,
+)
 from pronghorn._network import LogLine, entries_to, given_limits, paths
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
-from pronghorn.errors import InputError, PlanError, RunError
+from pronghorn.errors import InputError, PlanError, PrecisionWarning, RunError
 
 __all__ = [
     "ERROR",
+    "MAX_UPLOAD",
     "RESULTS",
     "Attending",
     "Client",
@@ -89,7 +100,7 @@ class Cloud:
         owner: str | None = None,
         limits: Mapping[str, int | None] | None = None,
         keys_in_memory: int = 4,
-        max_upload: int = 2 << 30,
+        max_upload: int = MAX_UPLOAD,
         log: Log | None = None,
         tls: PathOption | ServerTls | None = None,
         insecure_plain_tcp: bool = False,
@@ -251,7 +262,13 @@ class ModelOwner(Attending):
         self._directory = Path(directory)
         with native_errors(PlanError):
             self._native = _native.MultiKeyOwner(native, options, self._directory, *arguments)
-        warn_of_error(model, self.terms.error, stacklevel=2)
+        stated = self.terms.error
+        if error is not None and stated > error:
+            text = (
+                f"the keys in {self._directory} are for outputs within {stated:.3g}, not {error:.3g}: their error stays"
+            )
+            warnings.warn(text, PrecisionWarning, stacklevel=2)
+        warn_of_error(model, stated, stacklevel=2)
 
 
 class Delegate(Attending):

@@ -158,7 +158,7 @@ def cloud(
         owner=owner,
         limits=caps_of(caps),
         keys_in_memory=keys_in_memory,
-        max_upload=parse_size(max_upload) or 2 << 30,
+        max_upload=parse_size(max_upload) or roles.MAX_UPLOAD,
         log=lambda line: log(line.level, line.event, str(line), line.fields),
         tls=channel.options(),
         insecure_plain_tcp=channel.insecure_plain_tcp,

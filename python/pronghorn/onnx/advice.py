@@ -12,7 +12,26 @@ BATCH = "train it with BatchNormalization in its place, which becomes part of a 
 
 CONVOLUTIONS = "use convolutions, or a recurrent network"
 
+PREPARE = "apply such steps before sending, and export the model without them"
+
+PREPARES = dict.fromkeys(
+    (
+        "Less",
+        "Greater",
+        "Equal",
+        "IsNaN",
+        "ai.onnx.ml.Binarizer",
+        "ai.onnx.ml.CategoryMapper",
+        "ai.onnx.ml.Imputer",
+        "ai.onnx.ml.LabelEncoder",
+        "ai.onnx.ml.OneHotEncoder",
+    ),
+    ("it prepares features", PREPARE),
+)
+"""Steps that data owners take themselves: comparisons, and what becomes of missing values and categories."""
+
 UNSUPPORTED = {
+    **PREPARES,
     "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
     "ReduceL2": ("it takes the root of a computed value, as norms do", BATCH),
     "Sqrt": ("it takes the root of a computed value, as normalisations and norms do", BATCH),
@@ -23,7 +42,7 @@ UNSUPPORTED = {
     "Einsum": ("it may multiply matrices that are both computed", "write it with MatMul and a constant matrix"),
     "Exp": (
         "it grows beyond any fixed point",
-        "use Softmax at the end of the model, or Elu or Softplus",
+        "use Softmax at the end of the model, Elu or Softplus, or compute it from the result",
     ),
     "Log": ("it grows beyond any fixed point near zero", "end the model with Softmax, or compute it from the result"),
     "Erf": ("it is supported only as part of Gelu", "use Gelu, or Tanh in its place"),

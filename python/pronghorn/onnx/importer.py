@@ -24,7 +24,7 @@ from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constan
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
 from pronghorn.onnx.joining import join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
-from pronghorn.onnx.operators import OF_SHAPES, lower, unsupported
+from pronghorn.onnx.operators import OF_SHAPES, advice_beside, lower, unsupported
 from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, names_read, read
 from pronghorn.onnx.registry import RECURRENT, name_of
@@ -315,7 +315,8 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
         for node in nodes:
             lower(lowering, node, used)
     except UnsupportedModelError as error:
-        raise error.listing(unsupported(nodes, lowering.constants)) from None
+        others = unsupported(nodes, lowering.constants)
+        raise error.listing(others, advice_beside(error.problem, others)) from None
     if output in lowering.quantised:
         raise UnsupportedModelError(
             f"the output {output!r} is quantised",

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from onnx import NodeProto
 
-from pronghorn.onnx.advice import CUT, DOMAIN_HINTS, UNSUPPORTED
+from pronghorn.onnx.advice import CUT, DOMAIN_HINTS, PREPARE, PREPARES, UNSUPPORTED
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
@@ -51,7 +51,7 @@ def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
         return
     operator = OPERATORS.get(site.operator)
     if operator is None:
-        others = f"replace it by one of {', '.join(sorted(OPERATORS))}"
+        others = "replace it by operators that docs/operators.md lists"
         usual = "this operator is not supported", DOMAIN_HINTS.get(node.domain, others)
         reason, advice = UNSUPPORTED.get(site.operator, usual)
         site.fail(reason if reason == usual[0] else f"this operator is not supported: {reason}", f"{advice}, {CUT}")
@@ -78,6 +78,12 @@ def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[st
         elif name_of(node) not in OPERATORS:
             found.setdefault(name_of(node), []).append(name_of_node(node))
     return found
+
+
+def advice_beside(problem: str, operators: Iterable[str]) -> str | None:
+    """What to do about unsupported operators that prepare features, where an error is about another node."""
+    prepares = [name for name in operators if name in PREPARES]
+    return f"{', '.join(prepares)}: {PREPARE}" if prepares and PREPARES[prepares[0]][0] not in problem else None
 
 
 def _check(lowering: Lowering, site: Site) -> None:

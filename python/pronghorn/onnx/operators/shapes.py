@@ -110,7 +110,8 @@ def _transpose(lowering: Lowering, site: Site) -> Value:
     if sorted(permutation) != list(range(rank)):
         site.fail(f"perm {permutation} is no permutation of {rank} dimensions", "repair the model")
     if permutation[0] != 0 and not lowering.one_image:
-        site.fail(f"perm {permutation} moves the first dimension, the batch", "keep the batch first")
+        advice = "keep the batch first; attention is not supported, as it multiplies matrices that are both computed"
+        site.fail(f"perm {permutation} moves the first dimension, the batch", advice)
     first = int(value.batched)
     moved = lowering.transpose(site, value, [axis - first for axis in permutation if axis >= first])
     return lowering.reshape_onnx(site, moved, [value.shape[axis] for axis in permutation])
