@@ -39,8 +39,8 @@ pub enum NetworkError {
     },
     /// Operands in different places.
     #[error(
-        "node {node} combines values that lie in different slots, or has other factors for copies of one element; let \
-         both come from one layer, such as a convolution whose kernel adds the shortcut, or take another trust level"
+        "node {node} combines values that lie in different slots, or are padded; let both come from one layer, such as a \
+         convolution whose kernel adds the shortcut, or take another trust level"
     )]
     Places {
         /// Name of the node.

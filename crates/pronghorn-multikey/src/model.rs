@@ -107,24 +107,27 @@ impl Program {
                 .map(|spots| fill(layout.period, spots, value))
                 .collect()
         };
+        let elements = self.network.nodes[index].elements;
+        let addend = |element: usize| match op {
+            PolyOp::Linear(layer) => layer.bias[element / (elements / layer.bias.len().max(1))],
+            PolyOp::Factor(factor) => factor.addends[element],
+            _ => 0.0,
+        };
         match (op, &step.work) {
-            (PolyOp::Linear(layer), Work::Linear(packing)) => {
-                let weight = |index: usize| layer.weights[index] / layer.divisor;
+            (PolyOp::Linear(_) | PolyOp::Factor(_), Work::Linear(packing)) => {
+                let weight = |index: usize| weight(op, index);
                 let of_output = packing.products.iter().map(|products| {
                     let products = products.iter();
                     let values = products.map(|x| fill(packing.period, &x.weights, &weight));
                     values.collect()
                 });
-                let positions = self.network.nodes[index].elements / layer.bias.len().max(1);
-                let addends = of_layout(&|element| layer.bias[element / positions]);
-                Some((of_output.collect(), addends))
+                Some((of_output.collect(), of_layout(&addend)))
             }
-            (PolyOp::Factor(factor), Work::Slotwise) => {
-                let factors = of_layout(&|element| factor.factors[element] / factor.divisor);
-                let addends = of_layout(&|element| factor.addends[element]);
+            (PolyOp::Factor(_), Work::Slotwise) => {
+                let factors = of_layout(&|element| weight(op, element)).into_iter();
                 Some((
-                    factors.into_iter().map(|values| vec![values]).collect(),
-                    addends,
+                    factors.map(|values| vec![values]).collect(),
+                    of_layout(&addend),
                 ))
             }
             _ => None,
@@ -187,6 +190,15 @@ impl Program {
             })
         };
         places.map(element).collect()
+    }
+}
+
+/// A weight of a layer, or a factor.
+pub(crate) fn weight(op: &PolyOp, index: usize) -> f64 {
+    match op {
+        PolyOp::Linear(layer) => layer.weights[index] / layer.divisor,
+        PolyOp::Factor(factor) => factor.factors[index] / factor.divisor,
+        _ => 0.0,
     }
 }
 
@@ -321,7 +333,7 @@ impl<W: Word> Cloud<W> {
                     let value: Value<W> = input.iter().map(one).collect::<Result<_, _>>()?;
                     fresh(client, value, keys)?
                 }
-                (Op::Linear { .. }, Work::Linear(packing)) => {
+                (_, Work::Linear(packing)) => {
                     self.linear(index, packing, &inputs[0], client, keys)?
                 }
                 (Op::Factor, _) => {

@@ -361,13 +361,18 @@ impl Program {
                     let packing = packing.ok_or_else(too_large)?;
                     (packing.output.clone(), Work::Linear(packing))
                 }
+                Op::Factor if layout(0).has_copies() => {
+                    // Copies of an element lie in one slot, which has one factor. A layer parts them.
+                    let packing = packing::choose_apart(layout(0), slots, shown[index]);
+                    let packing = packing.ok_or_else(too_large)?;
+                    (packing.output.clone(), Work::Linear(packing))
+                }
                 Op::Factor => {
                     let layout = Layout {
                         clean: true,
                         ..layout(0).clone()
                     };
-                    // Copies of an element lie in one slot, which has one factor.
-                    if layout.places.contains(&None) || layout.has_copies() {
+                    if layout.places.contains(&None) {
                         return Err(unaligned(node));
                     }
                     (layout, Work::Slotwise)
@@ -458,17 +463,16 @@ impl Program {
             inputs.map(|&input| self.origins(input)).collect()
         };
         let own = of(&nodes[index]);
-        let reads = |other: &Node| {
+        let rotates = |index: usize| matches!(self.steps[index].work, Work::Linear(_));
+        let reads = |(at, other): (usize, &Node)| {
             let theirs = of(other);
             let meets = |x: &[usize], y: &[usize]| x.iter().any(|origin| y.contains(origin));
             let in_order = |[a, b]: [usize; 2]| match (&nodes[index].op, &other.op) {
-                (Op::Linear { .. }, Op::Linear { .. }) | (Op::Square, Op::Square) => {
-                    meets(&own[0], &theirs[0])
-                }
+                (Op::Square, Op::Square) => meets(&own[0], &theirs[0]),
                 (Op::Multiply, Op::Multiply) => {
                     meets(&own[0], &theirs[a]) && meets(&own[1], &theirs[b])
                 }
-                _ => false,
+                _ => rotates(index) && rotates(at) && meets(&own[0], &theirs[0]),
             };
             if !in_order([0, 1]) && !in_order([1, 0]) {
                 return 0;
@@ -479,7 +483,7 @@ impl Program {
             };
             theirs.iter().map(times).max().unwrap_or(0)
         };
-        nodes.iter().map(reads).sum::<usize>().max(1)
+        nodes.iter().enumerate().map(reads).sum::<usize>().max(1)
     }
 
     /// What the program does, counted.

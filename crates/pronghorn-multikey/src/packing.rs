@@ -131,18 +131,8 @@ pub fn choose(
 ) -> Option<Packing> {
     let rows = rows(geometry);
     let outputs = rows.len();
-    let least = outputs.next_power_of_two().min(slots);
     let powers =
         |from: usize| std::iter::successors(Some(from), move |&x| (x < slots).then_some(2 * x));
-    // One after the other: each may be large, and the cheapest alone is kept.
-    let in_order = powers(least).filter_map(|period| {
-        // From the end, so that most rotations are by few slots.
-        let backwards = |o: usize| Place {
-            ciphertext: o / period,
-            slot: (period - o % period) % period,
-        };
-        residues(&rows, input, period, backwards)
-    });
     let anchors = anchors(geometry, input).filter(|(span, _)| *span <= slots);
     let in_place = anchors.iter().flat_map(|(span, anchors)| {
         let (rows, plane) = (&rows, outputs / geometry.out_channels);
@@ -158,10 +148,48 @@ pub fn choose(
             residues(rows, input, period, in_place)
         })
     });
-    let windows = (!clean && outputs <= slots).then(|| windows(&rows, input, slots));
+    cheapest(in_order(&rows, input, slots, clean).chain(in_place))
+}
+
+/// The cheapest packing of a factor and a summand for each element, of which some share a slot.
+/// `None` where that takes too many ciphertexts.
+pub fn choose_apart(input: &Layout, slots: usize, clean: bool) -> Option<Packing> {
+    let rows = diagonal(input.places.len());
+    cheapest(in_order(&rows, input, slots, clean))
+}
+
+/// The rows of a factor for each element.
+pub fn diagonal(elements: usize) -> Rows {
+    (0..elements)
+        .map(|element| vec![(element, element)])
+        .collect()
+}
+
+/// Packings with the outputs one after the other. Each may be large.
+fn in_order(
+    rows: &Rows,
+    input: &Layout,
+    slots: usize,
+    clean: bool,
+) -> impl Iterator<Item = Packing> {
+    let outputs = rows.len();
+    let least = outputs.next_power_of_two().min(slots);
+    let powers = std::iter::successors(Some(least), move |&x| (x < slots).then_some(2 * x));
+    let residues = powers.filter_map(move |period| {
+        // From the end, so that most rotations are by few slots.
+        let backwards = |o: usize| Place {
+            ciphertext: o / period,
+            slot: (period - o % period) % period,
+        };
+        residues(rows, input, period, backwards)
+    });
+    let windows = (!clean && outputs <= slots).then(|| windows(rows, input, slots));
+    residues.chain(windows.flatten())
+}
+
+fn cheapest(packings: impl Iterator<Item = Packing>) -> Option<Packing> {
     let cost = |packing: &Packing| packing.cost(HOISTED);
-    let every = in_order.chain(in_place).chain(windows.flatten());
-    every.min_by(|x, y| cost(x).total_cmp(&cost(y)))
+    packings.min_by(|x, y| cost(x).total_cmp(&cost(y)))
 }
 
 /// A packing of a layer whose output lies as another value does; `None` where elements of that have

@@ -518,20 +518,23 @@ fn gates_cost_what_two_layers_cost() {
     assert_eq!(products(1), products(2));
 }
 
+/// Copies of an element with a factor each: distances from points, say.
 #[test]
-fn copies_take_one_factor() {
+fn copies_get_factors_of_their_own() {
     let mut build = Build::new(5, 1.0);
-    let tiled = (0..10).map(|i| {
-        let index = i % 5;
-        Some(Source { input: 0, index })
-    });
-    let x = build.push(PolyOp::Rearrange(tiled.collect()), vec![0], 10);
+    let x = copied(&mut build, 0, (0..20).map(|i| i % 5));
     let x = build.factor(x);
-    let error = Program::new(Network::of(&build.graph(x)), 4096).unwrap_err();
-    assert!(
-        error.to_string().contains("copies of one element"),
-        "{error}"
-    );
+    let x = build.square(x);
+    let x = build.dense(x, 4);
+    aimed(&build.graph(x));
+    // Beside a layer of the same value, and as the result.
+    let mut build = Build::new(6, 1.0);
+    let y = build.dense(0, 6);
+    let y = copied(&mut build, y, (0..12).map(|i| i % 6));
+    let apart = build.factor(y);
+    let dense = build.dense(y, 12);
+    let x = build.pair(PolyOp::Add, [apart, dense]);
+    aimed(&build.graph(x));
 }
 
 /// Shortcuts: a layer's output lies where the value is that it meets.

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     NetworkError, Program,
     layout::{Layout, Place, fill},
+    model,
     network::{Op, Work},
     packing,
 };
@@ -228,11 +229,15 @@ impl<'a> Walk<'a> {
         let covers = folds.last().is_none_or(|&last| 2 * last == *slots);
         let is_full =
             packing.is_none() || step.layout.period == *slots || (!folds.is_empty() && covers);
-        let (matrix, norms, factors) = match (op, packing, &node.op) {
-            (PolyOp::Linear(layer), Some(packing), Op::Linear { geometry, .. }) => {
-                let weight = |index: usize| layer.weights[index] / layer.divisor;
-                let rows = packing::rows(geometry).into_iter();
+        let weight = |index: usize| model::weight(op, index);
+        let (matrix, norms, factors) = match packing {
+            Some(packing) => {
+                let rows = match &node.op {
+                    Op::Linear { geometry } => packing::rows(geometry),
+                    _ => packing::diagonal(node.elements),
+                };
                 let matrix: Vec<Vec<(usize, f64)>> = rows
+                    .into_iter()
                     .map(|row| row.into_iter().map(|(j, w)| (j, weight(w))).collect())
                     .collect();
                 let norms = if is_full {
@@ -245,15 +250,10 @@ impl<'a> Walk<'a> {
                 };
                 (matrix, norms, None)
             }
-            (PolyOp::Factor(factor), ..) => {
-                let one = |f: &f64| f / factor.divisor;
-                (
-                    Vec::new(),
-                    [0.0; 2],
-                    Some(factor.factors.iter().map(one).collect()),
-                )
+            None => {
+                let factors = (0..node.elements).map(weight).collect();
+                (Vec::new(), [0.0; 2], Some(factors))
             }
-            _ => return None,
         };
         let (low, high) = all.into_iter().map(|sums| (sums.low, sums.high)).unzip();
         let mut value = Range { low, high };
