@@ -7,17 +7,15 @@ use std::collections::BTreeMap;
 pub struct Place {
     /// The ciphertext.
     pub ciphertext: usize,
-    /// The slot, below the period of the layout.
+    /// The slot, below the period of the ciphertext.
     pub slot: usize,
 }
 
 /// The places of a value's elements. Public: it follows from the architecture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// Ciphertexts of the value.
-    pub ciphertexts: usize,
-    /// Each element is repeated at this distance, a power of two.
-    pub period: usize,
+    /// For each ciphertext the distance at which its elements are repeated, a power of two.
+    pub periods: Vec<usize>,
     /// The place of each element; an element without one is zero.
     pub places: Vec<Option<Place>>,
     /// True if the other slots are zero. Otherwise they hold partial sums, which depend on the
@@ -43,24 +41,36 @@ impl Layout {
             slot: element % period,
         };
         Self {
-            ciphertexts: elements.div_ceil(period).max(1),
-            period,
+            periods: vec![period; elements.div_ceil(period).max(1)],
             places: (0..elements).map(|element| Some(place(element))).collect(),
             clean: true,
         }
     }
 
-    /// True if every element has the place that it has there, in as many ciphertexts.
+    /// True if every element has the places that it has there, with all of its repetitions.
     pub fn is_beside(&self, other: &Self) -> bool {
-        self.places == other.places
-            && self.period == other.period
-            && self.ciphertexts == other.ciphertexts
+        self.places == other.places && self.periods == other.periods
+    }
+
+    /// Ciphertexts of the value.
+    pub fn ciphertexts(&self) -> usize {
+        self.periods.len()
+    }
+
+    /// The largest distance at which elements are repeated: all are at this one, too.
+    pub fn period(&self) -> usize {
+        self.periods.iter().copied().max().unwrap_or(1)
+    }
+
+    /// The least: copies of an element are that close.
+    pub fn least_period(&self) -> usize {
+        self.periods.iter().copied().min().unwrap_or(1)
     }
 
     /// True if elements share a slot.
     pub fn has_copies(&self) -> bool {
-        let firsts = self.firsts().into_iter().enumerate();
-        firsts.into_iter().any(|(element, first)| first < element)
+        let mut firsts = self.firsts().into_iter().enumerate();
+        firsts.any(|(element, first)| first < element)
     }
 
     /// For each element the first one in its slot: errors of elements in one slot are one error.
@@ -76,7 +86,7 @@ impl Layout {
 
     /// The slots of each ciphertext with the elements that belong there, below the period.
     pub fn spots(&self) -> Vec<Vec<Spot>> {
-        let mut spots = vec![Vec::new(); self.ciphertexts];
+        let mut spots = vec![Vec::new(); self.ciphertexts()];
         for (index, place) in self.places.iter().enumerate() {
             if let Some(Place { ciphertext, slot }) = *place {
                 spots[ciphertext].push(Spot { slot, index });

@@ -104,7 +104,7 @@ impl Program {
             let spots = layout.spots();
             spots
                 .iter()
-                .map(|spots| fill(layout.period, spots, value))
+                .map(|spots| fill(layout.period(), spots, value))
                 .collect()
         };
         let elements = self.network.nodes[index].elements;
@@ -113,8 +113,13 @@ impl Program {
             PolyOp::Factor(factor) => factor.addends[element],
             _ => 0.0,
         };
+        let is_same = matches!(
+            (op, &self.network.nodes[index].op),
+            (PolyOp::Linear(_), Op::Linear { .. }) | (PolyOp::Factor(_), Op::Factor)
+        );
         match (op, &step.work) {
-            (PolyOp::Linear(_) | PolyOp::Factor(_), Work::Linear(packing)) => {
+            _ if !is_same => None,
+            (_, Work::Linear(packing)) => {
                 let weight = |index: usize| weight(op, index);
                 let of_output = packing.products.iter().map(|products| {
                     let products = products.iter();
@@ -177,7 +182,11 @@ impl Program {
     /// When there are other ciphertexts or slots.
     pub fn decode(&self, slots: &[Slots]) -> Result<Vec<f64>, NetworkError> {
         let layout = &self.steps[self.network.output].layout;
-        count("ciphertexts of the result", slots.len(), layout.ciphertexts)?;
+        count(
+            "ciphertexts of the result",
+            slots.len(),
+            layout.ciphertexts(),
+        )?;
         let places = layout.places.iter();
         let element = |place: &Option<crate::layout::Place>| {
             let Some(place) = place else { return Ok(0.0) };
@@ -264,7 +273,7 @@ impl<W: Word> Cloud<W> {
             let layer = layer.ok_or_else(|| NetworkError::OtherNetwork {
                 node: node.name.clone(),
             })?;
-            let outputs = step.layout.ciphertexts;
+            let outputs = step.layout.ciphertexts();
             count("outputs of a layer", layer.weights.len(), outputs)?;
             let weights = layer.weights.iter().enumerate().map(|(output, weights)| {
                 let expected = match &step.work {
@@ -361,7 +370,7 @@ impl<W: Word> Cloud<W> {
                     let pairs = inputs[0].iter().zip(&*inputs[1]);
                     pairs.map(|(x, y)| x.add(y)).collect::<Result<_, _>>()?
                 }
-                (Op::Rearrange(_), _) => together(&inputs.concat())?,
+                (Op::Rearrange(_), _) => together(inputs.concat())?,
                 _ => {
                     return Err(NetworkError::OtherNetwork {
                         node: node.name.clone(),
@@ -481,9 +490,12 @@ impl<W: Word> Cloud<W> {
 }
 
 /// Ciphertexts under the keys of all of their parties: a layer reads them as one value.
-fn together<W: Word>(value: &[Ciphertext<W>]) -> Result<Value<W>, NetworkError> {
+fn together<W: Word>(value: Value<W>) -> Result<Value<W>, NetworkError> {
     let parties: BTreeSet<Party> = value.iter().flat_map(|x| x.parties().to_vec()).collect();
     let parties: Vec<Party> = parties.into_iter().collect();
+    if value.iter().all(|x| x.parties() == parties) {
+        return Ok(value);
+    }
     let extended = value.iter().map(|x| Ok(x.extended_to(&parties)?));
     extended.collect()
 }

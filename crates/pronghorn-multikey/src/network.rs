@@ -1,6 +1,6 @@
 //! The architecture of a network, which all parties know, and its program on slots.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use pronghorn_graph::{
     self as graph,
@@ -132,6 +132,7 @@ impl Network {
                 Some(self.nodes[*input].elements)
             };
             let inputs = |count: usize| node.inputs.len() == count;
+            let before = node.inputs.iter().all(|&input| input < index);
             let fits = match &node.op {
                 Op::Input { low, reach } => {
                     let is_range = *low == 0.0 || *low == -reach;
@@ -155,7 +156,7 @@ impl Network {
                     sources.len() == node.elements && sources.iter().flatten().all(inside)
                 }
             };
-            if !fits {
+            if !fits || !before {
                 let node = node.name.clone();
                 return Err(NetworkError::Shape { node });
             }
@@ -268,6 +269,8 @@ pub struct Program {
     pub slots: usize,
     /// One for each node.
     pub steps: Vec<Step>,
+    /// For each node at most how often others do the same with the same ciphertext.
+    readers: Vec<usize>,
 }
 
 /// The value of a node.
@@ -295,7 +298,8 @@ pub enum Work {
 }
 
 impl Program {
-    /// The program of a network with the cheapest packing of each layer, after each other.
+    /// The program of a network, layer by layer: in the slots of an earlier value that the layer's
+    /// output meets, else with the cheapest packing.
     ///
     /// # Errors
     /// When an operator needs values in other places than they are in, a layer needs too many
@@ -311,6 +315,8 @@ impl Program {
         let mut input_packing = None;
         for (index, node) in network.nodes.iter().enumerate() {
             let layout = |place: usize| -> &Layout { &steps[node.inputs[place]].layout };
+            let met = network.met(index).and_then(|other| steps.get(other));
+            let met = met.map(|other: &Step| &other.layout);
             let too_large = || NetworkError::TooLarge {
                 node: node.name.clone(),
                 elements: node.elements,
@@ -327,7 +333,7 @@ impl Program {
                     let plain = Layout::in_order(node.elements, slots);
                     let in_order = || Input {
                         spots: plain.spots(),
-                        period: plain.period,
+                        period: plain.period(),
                     };
                     let input = match found.transpose()? {
                         Some((input, packing)) => {
@@ -337,38 +343,32 @@ impl Program {
                         None => in_order(),
                     };
                     let layout = Layout {
-                        ciphertexts: input.spots.len(),
+                        periods: vec![plain.period(); input.spots.len()],
                         ..plain
                     };
                     (layout, Work::Input(input))
                 }
                 Op::Linear { geometry } => {
-                    let met = network.met(index).and_then(|other| steps.get(other));
                     let chosen = input_packing
                         .take()
                         .or_else(|| packing::choose(geometry, layout(0), slots, shown[index]));
-                    let meets = |chosen: &Packing| {
-                        met.is_none_or(|other: &Step| chosen.output.is_beside(&other.layout))
-                    };
-                    let beside = || {
-                        let other = &met?.layout;
-                        packing::choose_beside(geometry, layout(0), slots, other)
-                    };
-                    let packing = match chosen {
-                        Some(chosen) if meets(&chosen) => Some(chosen),
-                        chosen => beside().or(chosen),
-                    };
+                    let rows = || packing::rows(geometry);
+                    let packing = packing::beside(chosen, rows, layout(0), slots, met);
                     let packing = packing.ok_or_else(too_large)?;
                     (packing.output.clone(), Work::Linear(packing))
                 }
                 Op::Factor if layout(0).has_copies() => {
                     // Copies of an element lie in one slot, which has one factor. A layer parts them.
-                    let packing = packing::choose_apart(layout(0), slots, shown[index]);
+                    let chosen = packing::choose_apart(layout(0), slots, shown[index]);
+                    let rows = || packing::diagonal(node.elements);
+                    let packing = packing::beside(chosen, rows, layout(0), slots, met);
                     let packing = packing.ok_or_else(too_large)?;
                     (packing.output.clone(), Work::Linear(packing))
                 }
                 Op::Factor => {
+                    // Factors are repeated at the largest distance, and zeros elsewhere.
                     let layout = Layout {
+                        periods: vec![layout(0).period(); layout(0).ciphertexts()],
                         clean: true,
                         ..layout(0).clone()
                     };
@@ -399,7 +399,7 @@ impl Program {
                     (rearranged(sources, &inputs), Work::Slotwise)
                 }
             };
-            if layout.ciphertexts > packing::MOST_PRODUCTS {
+            if layout.ciphertexts() > packing::MOST_PRODUCTS {
                 return Err(too_large());
             }
             let weights = node.op.has_weights();
@@ -418,10 +418,12 @@ impl Program {
             let name = network.nodes[network.output].name.clone();
             return Err(NetworkError::PartialSums { node: name });
         }
+        let readers = readers(&network, &steps);
         Ok(Self {
             network,
             slots,
             steps,
+            readers,
         })
     }
 
@@ -443,47 +445,10 @@ impl Program {
         [client, owner].map(|steps| steps.into_iter().map(|steps| steps as i64).collect())
     }
 
-    /// The values whose ciphertexts a value has: its own, or those that it is a rearrangement of.
-    fn origins(&self, node: usize) -> Vec<usize> {
-        match &self.network.nodes[node].op {
-            Op::Rearrange(_) => {
-                let inputs = self.network.nodes[node].inputs.iter();
-                inputs.flat_map(|&input| self.origins(input)).collect()
-            }
-            _ => vec![node],
-        }
-    }
-
     /// At most how often nodes do with one ciphertext what this one does, itself included: rotate
-    /// it for a layer, or square it. Their noise is one noise.
+    /// it for a layer, or multiply it with the same other one. Their noise is one noise.
     pub(crate) fn readers(&self, index: usize) -> usize {
-        let nodes = &self.network.nodes;
-        let of = |node: &Node| -> Vec<Vec<usize>> {
-            let inputs = node.inputs.iter();
-            inputs.map(|&input| self.origins(input)).collect()
-        };
-        let own = of(&nodes[index]);
-        let rotates = |index: usize| matches!(self.steps[index].work, Work::Linear(_));
-        let reads = |(at, other): (usize, &Node)| {
-            let theirs = of(other);
-            let meets = |x: &[usize], y: &[usize]| x.iter().any(|origin| y.contains(origin));
-            let in_order = |[a, b]: [usize; 2]| match (&nodes[index].op, &other.op) {
-                (Op::Square, Op::Square) => meets(&own[0], &theirs[0]),
-                (Op::Multiply, Op::Multiply) => {
-                    meets(&own[0], &theirs[a]) && meets(&own[1], &theirs[b])
-                }
-                _ => rotates(index) && rotates(at) && meets(&own[0], &theirs[0]),
-            };
-            if !in_order([0, 1]) && !in_order([1, 0]) {
-                return 0;
-            }
-            let times = |all: &Vec<usize>| {
-                let times = |origin: &usize| all.iter().filter(|x| *x == origin).count();
-                all.iter().map(times).max().unwrap_or(0)
-            };
-            theirs.iter().map(times).max().unwrap_or(0)
-        };
-        nodes.iter().enumerate().map(reads).sum::<usize>().max(1)
+        self.readers[index]
     }
 
     /// What the program does, counted.
@@ -495,17 +460,17 @@ impl Program {
                 Work::Linear(packing) => {
                     let products: usize = packing.products.iter().map(Vec::len).sum();
                     let rotations = packing.rotations();
-                    counts.weights += products + step.layout.ciphertexts;
+                    counts.weights += products + step.layout.ciphertexts();
                     counts.hoisted += rotations.iter().filter(|x| x.steps > 0).count();
-                    counts.folds += packing.folds.len() * step.layout.ciphertexts;
+                    counts.folds += packing.folds.len() * step.layout.ciphertexts();
                     counts.products += products;
-                    counts.relinearisations += step.layout.ciphertexts;
+                    counts.relinearisations += step.layout.ciphertexts();
                 }
                 Work::Slotwise if node.op.is_product() => {
-                    counts.products += step.layout.ciphertexts;
-                    counts.relinearisations += step.layout.ciphertexts;
+                    counts.products += step.layout.ciphertexts();
+                    counts.relinearisations += step.layout.ciphertexts();
                     if matches!(node.op, Op::Factor) {
-                        counts.weights += 2 * step.layout.ciphertexts;
+                        counts.weights += 2 * step.layout.ciphertexts();
                     }
                 }
                 Work::Slotwise => {}
@@ -545,6 +510,75 @@ fn first_layer<'a>(network: &'a Network, uses: &[usize]) -> Option<(usize, &'a C
     }
 }
 
+/// What a ciphertext is, for noise: what follows from the same ciphertexts in the same way is the
+/// same. Of ciphertexts with fresh polynomials one polynomial is the same still.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Origin {
+    /// Of an input or a layer, by node and place.
+    Made(usize, usize),
+    /// By numbers of ciphertexts, the smaller one first.
+    Sum(usize, usize),
+    Product(usize, usize),
+}
+
+/// For each node how often the program does with one of its ciphertexts what it does: rotate it, or
+/// multiply it.
+fn readers(network: &Network, steps: &[Step]) -> Vec<usize> {
+    let mut numbers = HashMap::<Origin, usize>::new();
+    let mut number = |origin: Origin| {
+        let next = numbers.len();
+        *numbers.entry(origin).or_insert(next)
+    };
+    // The ciphertexts of values, and those that a node rotates or makes by a product.
+    let mut values: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
+    let mut works: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
+    for (index, (node, step)) in network.nodes.iter().zip(steps).enumerate() {
+        let of = |place: usize| &values[node.inputs[place]][..];
+        let pairs = |other: usize| {
+            let pairs = of(0).iter().zip(of(other));
+            pairs.map(|(&x, &y)| (x.min(y), x.max(y)))
+        };
+        let made = 0..step.layout.ciphertexts();
+        let (value, work): (Vec<usize>, Vec<usize>) = match (&node.op, &step.work) {
+            (_, Work::Linear(_)) => {
+                let made = made.map(|place| number(Origin::Made(index, place)));
+                (made.collect(), of(0).to_vec())
+            }
+            (Op::Square | Op::Multiply, _) => {
+                let pairs = pairs(node.inputs.len() - 1);
+                let products: Vec<usize> =
+                    pairs.map(|(x, y)| number(Origin::Product(x, y))).collect();
+                (products.clone(), products)
+            }
+            (Op::Add, _) => {
+                let sums = pairs(1).map(|(x, y)| number(Origin::Sum(x, y)));
+                (sums.collect(), Vec::new())
+            }
+            (Op::Rearrange(_), _) => {
+                let inputs = node.inputs.iter().map(|&input| &values[input]);
+                (inputs.flatten().copied().collect(), Vec::new())
+            }
+            _ => {
+                let made = made.map(|place| number(Origin::Made(index, place)));
+                (made.collect(), Vec::new())
+            }
+        };
+        values.push(value);
+        works.push(work);
+    }
+    let is_layer = |index: usize| matches!(steps[index].work, Work::Linear(_));
+    let mut counts = [(); 2].map(|()| vec![0; numbers.len()]);
+    for (index, work) in works.iter().enumerate() {
+        let counts = &mut counts[usize::from(is_layer(index))];
+        work.iter().for_each(|&number| counts[number] += 1);
+    }
+    let most = |(index, work): (usize, &Vec<usize>)| {
+        let counts = &counts[usize::from(is_layer(index))];
+        work.iter().map(|&number| counts[number]).max().unwrap_or(1)
+    };
+    works.iter().enumerate().map(most).collect()
+}
+
 fn unaligned(node: &Node) -> NetworkError {
     NetworkError::Places {
         node: node.name.clone(),
@@ -554,10 +588,10 @@ fn unaligned(node: &Node) -> NetworkError {
 /// The layout of copied elements, which stay where they are.
 fn rearranged(sources: &[Option<Source>], inputs: &[&Layout]) -> Layout {
     let mut first = Vec::new();
-    let mut ciphertexts = 0;
+    let mut periods = Vec::new();
     for input in inputs {
-        first.push(ciphertexts);
-        ciphertexts += input.ciphertexts;
+        first.push(periods.len());
+        periods.extend(&input.periods);
     }
     let place = |source: &Option<Source>| {
         let Source { input, index } = (*source)?;
@@ -573,8 +607,7 @@ fn rearranged(sources: &[Option<Source>], inputs: &[&Layout]) -> Layout {
     let copied = sources.iter().flatten().map(|s| (s.input, s.index));
     let all = copied.collect::<BTreeSet<_>>().len() == moved;
     Layout {
-        ciphertexts,
-        period: inputs.iter().map(|input| input.period).max().unwrap_or(1),
+        periods,
         places,
         clean: all && inputs.iter().all(|input| input.clean),
     }

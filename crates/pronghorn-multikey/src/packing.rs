@@ -192,21 +192,33 @@ fn cheapest(packings: impl Iterator<Item = Packing>) -> Option<Packing> {
     packings.min_by(|x, y| cost(x).total_cmp(&cost(y)))
 }
 
-/// A packing of a layer whose output lies as another value does; `None` where elements of that have
-/// no slot, or share one, or the outputs need too many ciphertexts of weights.
-pub fn choose_beside(
-    geometry: &ConvGeometry,
+/// The packing that was chosen where its output lies as the value does that it meets, else one that
+/// does, where there is one: every element of that value has a slot of its own, all of its
+/// ciphertexts have one period, and the outputs do not need too many ciphertexts of weights.
+pub fn beside(
+    chosen: Option<Packing>,
+    rows: impl FnOnce() -> Rows,
     input: &Layout,
     slots: usize,
-    other: &Layout,
+    met: Option<&Layout>,
 ) -> Option<Packing> {
-    let places = other.places.iter().copied().collect::<Option<Vec<_>>>()?;
-    let rows = rows(geometry);
-    if other.has_copies() || rows.len() != places.len() || other.period > slots {
-        return None;
+    let Some(met) = met else { return chosen };
+    if chosen
+        .as_ref()
+        .is_some_and(|chosen| chosen.output.is_beside(met))
+    {
+        return chosen;
     }
-    let packing = residues(&rows, input, other.period, |o| places[o])?;
-    packing.output.is_beside(other).then_some(packing)
+    let in_place = || {
+        let places = met.places.iter().copied().collect::<Option<Vec<_>>>()?;
+        let rows = rows();
+        if met.has_copies() || rows.len() != places.len() || met.period() > slots {
+            return None;
+        }
+        let packing = residues(&rows, input, met.period(), |o| places[o])?;
+        packing.output.is_beside(met).then_some(packing)
+    };
+    in_place().or(chosen)
 }
 
 /// A packing of a first layer, with the elements of the input in each ciphertext of the client's:
@@ -220,7 +232,7 @@ pub fn choose_first(
     let plain = Layout::in_order(elements, slots);
     let in_order = Input {
         spots: plain.spots(),
-        period: plain.period,
+        period: plain.period(),
     };
     let plain = choose(geometry, &plain, slots, clean).map(|packing| (in_order, packing));
     let [kernel, stride] = [geometry.window.kernel, geometry.window.stride];
@@ -352,15 +364,15 @@ pub fn residues(
     let places: Vec<Place> = (0..rows.len()).map(base).collect();
     let ciphertexts = places.iter().map(|place| place.ciphertext + 1).max()?;
     let mut products = vec![BTreeMap::<Rotation, Vec<Spot>>::new(); ciphertexts];
-    let common = period.min(input.period);
+    let common = period.min(input.period());
     for (row, at) in rows.iter().zip(&places) {
         for &(element, index) in row {
             let Some(from) = input.places[element] else {
                 continue;
             };
             let steps = modulo(from.slot, at.slot, common);
-            let slot = if input.period >= period {
-                modulo(from.slot, steps, input.period)
+            let slot = if input.period() >= period {
+                modulo(from.slot, steps, input.period())
             } else {
                 at.slot
             };
@@ -379,19 +391,18 @@ pub fn residues(
         }
     }
     let output = Layout {
-        ciphertexts,
-        period,
+        periods: vec![period; ciphertexts],
         places: places.into_iter().map(Some).collect(),
         clean: true,
     };
-    let folds = doubling(period, input.period);
-    Packing::new(products, period.max(input.period), folds, output)
+    let folds = doubling(period, input.period());
+    Packing::new(products, period.max(input.period()), folds, output)
 }
 
 /// Output `o` at the first slot of window `o`, as the sum of the window's slots.
 pub fn windows(rows: &Rows, input: &Layout, slots: usize) -> Option<Packing> {
     let stride = slots / rows.len().next_power_of_two();
-    let window = stride.min(input.period);
+    let window = stride.min(input.period());
     let mut products = vec![BTreeMap::<Rotation, Vec<Spot>>::new()];
     for (output, row) in rows.iter().enumerate() {
         let base = output * stride;
@@ -402,7 +413,7 @@ pub fn windows(rows: &Rows, input: &Layout, slots: usize) -> Option<Packing> {
             let slot = base + modulo(from.slot, base, window);
             let rotation = Rotation {
                 ciphertext: from.ciphertext,
-                steps: modulo(from.slot, slot, input.period),
+                steps: modulo(from.slot, slot, input.period()),
             };
             let spots = products[0].entry(rotation).or_default();
             spots.push(Spot { slot, index });
@@ -413,8 +424,7 @@ pub fn windows(rows: &Rows, input: &Layout, slots: usize) -> Option<Packing> {
         slot: output * stride,
     };
     let output = Layout {
-        ciphertexts: 1,
-        period: slots,
+        periods: vec![slots],
         places: (0..rows.len()).map(|output| Some(place(output))).collect(),
         clean: window == 1,
     };
@@ -523,8 +533,7 @@ pub fn patches(
         }
     }
     let layout = Layout {
-        ciphertexts: groups,
-        period,
+        periods: vec![period; groups],
         places,
         clean: true,
     };

@@ -240,7 +240,7 @@ fn check(graph: &PolyGraph, chain: Chain) {
     let mut power = 0.0;
     for (slots, spots) in slots.iter().zip(layout.spots()) {
         let wanted =
-            pronghorn_multikey::layout::fill(program.slots, layout.period, &spots, |i| wanted[i]);
+            pronghorn_multikey::layout::fill(program.slots, layout.period(), &spots, |i| wanted[i]);
         let errors = slots.re.iter().zip(&slots.im).zip(&wanted);
         power += errors
             .map(|((re, im), x)| (re - x).powi(2) + im.powi(2))
@@ -254,7 +254,8 @@ fn check(graph: &PolyGraph, chain: Chain) {
         "power {power:e}, bound {most_power:e}"
     );
     for (slots, spots) in slots.iter().zip(layout.spots()) {
-        let taken = pronghorn_multikey::layout::fill(program.slots, layout.period, &spots, |_| 1.0);
+        let taken =
+            pronghorn_multikey::layout::fill(program.slots, layout.period(), &spots, |_| 1.0);
         let others = slots
             .re
             .iter()
@@ -453,6 +454,101 @@ fn bounds_count_errors_by_slot() {
     );
 }
 
+/// The power of noise counts all slots of the result's ciphertexts: an element without a slot has no
+/// share, and one that fills its ciphertext a large one.
+#[test]
+fn bounds_count_the_slots_of_each_ciphertext() {
+    let gain = |build: Build, result: usize, of: usize| {
+        let graph = build.graph(result);
+        let program = Program::new(Network::of(&graph), 4096).expect("it fits");
+        let bounds = Bounds::of(&program, &graph).expect("its network");
+        (bounds.nodes[of].slots, bounds.nodes[of].reach)
+    };
+    let mut build = Build::new(2, 1.0);
+    let x = build.push(layer_of(vec![0.5, 0.5], 2), vec![0], 1);
+    let source = Some(Source { input: 0, index: 0 });
+    let padded = (0..99).map(|_| None).chain([source]).collect();
+    let padded = build.push(PolyOp::Rearrange(padded), vec![x], 100);
+    let square = build.square(padded);
+    let (slots, reach) = gain(build, square, x);
+    assert!(slots >= 2.0 * reach * 0.9, "{slots} {reach}");
+    // Two results of one ciphertext each, of which one has the element alone.
+    let mut build = Build::new(4, 1.0);
+    let many = build.push(layer_of(vec![0.0; 4 * 600], 4), vec![0], 600);
+    let one = build.push(layer_of(vec![0.25; 4], 4), vec![0], 1);
+    let sources = (0..600).map(|index| Some(Source { input: 0, index }));
+    let both = sources.chain([Some(Source { input: 1, index: 0 })]);
+    let both = build.push(PolyOp::Rearrange(both.collect()), vec![many, one], 601);
+    let square = build.square(both);
+    let graph = build.graph(square);
+    let program = Program::new(Network::of(&graph), 4096).expect("it fits");
+    let periods = &program.steps[both].layout.periods;
+    let bounds = Bounds::of(&program, &graph).expect("its network");
+    let share = 4.0 / (periods.len() * periods[1]).min(601) as f64;
+    let least = (share * 0.9).sqrt() * bounds.nodes[one].reach;
+    assert!(
+        bounds.nodes[one].slots >= least,
+        "{:?} {periods:?}",
+        bounds.nodes[one]
+    );
+}
+
+/// Repetitions of one part of a concatenation are not those of another: what is added to both would
+/// leave some as they are, beside the sum.
+#[test]
+fn parts_of_other_periods_do_not_meet_a_layer() {
+    let mut build = Build::new(16, 1.0);
+    let x = build.dense(0, 8);
+    let z = build.dense(0, 64);
+    let of =
+        |input: usize, count: usize| (0..count).map(move |index| Some(Source { input, index }));
+    let both = build.push(
+        PolyOp::Rearrange(of(0, 8).chain(of(1, 64)).collect()),
+        vec![x, z],
+        72,
+    );
+    let y = build.dense(0, 72);
+    let sum = build.pair(PolyOp::Add, [both, y]);
+    let network = Network::of(&build.graph(sum));
+    match Program::new(network, 4096) {
+        Ok(program) => {
+            let periods = &program.steps[sum].layout.periods;
+            assert!(periods.iter().all(|period| *period == periods[0]));
+        }
+        Err(error) => assert!(error.to_string().contains("different slots"), "{error}"),
+    }
+}
+
+/// A description may come from anyone.
+#[test]
+fn hostile_architectures_are_refused() {
+    let network = |nodes: Vec<PolyNode>| {
+        let output = nodes.len() - 1;
+        let build = Build(nodes);
+        Network::of(&build.graph(output))
+    };
+    let mut build = Build::new(4, 1.0);
+    let mut x = build.push(PolyOp::Rearrange(Vec::new()), Vec::new(), 0);
+    for _ in 0..60 {
+        x = build.push(PolyOp::Rearrange(Vec::new()), vec![x, x], 0);
+    }
+    build.dense(0, 2);
+    assert!(Program::new(network(build.0), 4096).is_ok());
+    let mut build = Build::new(4, 1.0);
+    build.push(PolyOp::Rearrange(vec![None]), vec![999], 1);
+    build.dense(0, 2);
+    let error = Program::new(network(build.0), 4096).unwrap_err();
+    assert!(matches!(error, NetworkError::Shape { .. }), "{error}");
+    // A graph of other operators.
+    let mut build = Build::new(3, 1.0);
+    let x = build.dense(0, 3);
+    let program = Program::new(Network::of(&build.graph(x)), 4096).expect("it fits");
+    let mut build = Build::new(3, 1.0);
+    let x = build.factor(0);
+    let other = Bounds::of(&program, &build.graph(x));
+    assert!(matches!(other, Err(NetworkError::OtherNetwork { .. })));
+}
+
 /// Squares of one ciphertext have one noise, behind rearrangements too.
 #[test]
 fn rearranged_values_have_one_noise() {
@@ -472,6 +568,8 @@ fn rearranged_values_have_one_noise() {
                 true => copied(&mut build, 0, 0..16),
                 false => 0,
             };
+            // A sum of the same ciphertexts is the same one.
+            let x = build.pair(PolyOp::Add, [x, 0]);
             build.square(x)
         });
         let x = build.pair(PolyOp::Add, squares);

@@ -67,9 +67,9 @@ fn run(packing: &Packing, input: &[Vec<f64>]) -> Vec<Vec<f64>> {
 fn slots(layout: &Layout, values: &[f64]) -> Vec<Vec<f64>> {
     let spots = layout.spots();
     let of_ciphertext = spots.iter().map(|spots: &Vec<Spot>| {
-        let mut slots = fill(SLOTS, layout.period, spots, |i| values[i]);
+        let mut slots = fill(SLOTS, layout.period(), spots, |i| values[i]);
         if !layout.clean {
-            let taken = fill(SLOTS, layout.period, spots, |_| 1.0);
+            let taken = fill(SLOTS, layout.period(), spots, |_| 1.0);
             for (slot, taken) in slots.iter_mut().zip(taken) {
                 *slot += 1e6 * (1.0 - taken);
             }
@@ -91,11 +91,11 @@ fn check(packing: &Packing, input: &[Vec<f64>], wanted: &[f64]) {
     let (found, layout) = (run(packing, input), &packing.output);
     let largest = wanted.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
     let near = |x: f64, y: f64| (x - y).abs() < 1e-9 * largest;
-    let mut taken = vec![vec![false; SLOTS]; layout.ciphertexts];
+    let mut taken = vec![vec![false; SLOTS]; layout.ciphertexts()];
     assert_eq!(layout.places.len(), wanted.len());
     for (place, &wanted) in layout.places.iter().zip(wanted) {
         let place = place.expect("outputs have places");
-        for slot in (place.slot..SLOTS).step_by(layout.period) {
+        for slot in (place.slot..SLOTS).step_by(layout.period()) {
             let found = found[place.ciphertext][slot];
             assert!(near(found, wanted), "slot {slot}: {found}, {wanted}");
             assert!(

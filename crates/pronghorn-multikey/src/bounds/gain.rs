@@ -50,6 +50,11 @@ impl LayerStep {
         match (self.is_full, self.is_last) {
             // Slots beside the result have the noise, too.
             (true, true) => gain.alike.total() * after,
+            // Without folds noise of weights is apart in each slot.
+            (true, false) if self.factors.is_some() => {
+                let [alike, apart] = [&gain.alike, &gain.apart].map(|x| x.weighted(&self.met));
+                alike.max(apart)
+            }
             (true, false) => gain.alike.weighted(&self.met),
             (false, _) => gain.apart.total() * self.folded * self.folded * before,
         }

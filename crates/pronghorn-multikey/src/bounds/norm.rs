@@ -1,6 +1,6 @@
 //! Norms of layers as linear maps.
 
-use std::{collections::BTreeMap, f64::consts::PI};
+use std::f64::consts::PI;
 
 use pronghorn_ring::random::{Prg, Seed};
 
@@ -18,7 +18,7 @@ pub fn slot_matrix(
     weight: impl Fn(usize) -> f64,
 ) -> Vec<Vec<(usize, f64)>> {
     let layout = &packing.output;
-    let mut output_of = vec![vec![None; slots]; layout.ciphertexts];
+    let mut output_of = vec![vec![None; slots]; layout.ciphertexts()];
     for (output, place) in layout.places.iter().enumerate() {
         let Some(place) = place else { continue };
         let mut summed = vec![place.slot];
@@ -68,8 +68,11 @@ pub fn columns_of<T: AsRef<[f64]>>(
 
 /// A bound on `|L|_2^2`, by rows `(column, entry)`; entries of one place add up.
 pub fn norm(rows: &[Vec<(usize, f64)>]) -> f64 {
-    let rows: Vec<Vec<(usize, f64)>> = rows.iter().map(|row| summed(row.iter().copied())).collect();
-    let frobenius: f64 = rows.iter().flatten().map(|(_, w)| w * w).sum();
+    let squares = |row: &Vec<(usize, f64)>| -> f64 {
+        let row = summed(row.iter().copied());
+        row.iter().map(|(_, w)| w * w).sum()
+    };
+    let frobenius: f64 = rows.iter().map(squares).sum();
     let mut columns = rows.iter().flatten().map(|(j, _)| *j).collect::<Vec<_>>();
     columns.sort_unstable();
     columns.dedup();
@@ -101,11 +104,16 @@ pub fn norm(rows: &[Vec<(usize, f64)>]) -> f64 {
 
 /// A row with one entry a column.
 pub fn summed(row: impl Iterator<Item = (usize, f64)>) -> Vec<(usize, f64)> {
-    let mut sums = BTreeMap::new();
-    for (column, entry) in row {
-        *sums.entry(column).or_insert(0.0) += entry;
-    }
-    sums.into_iter().collect()
+    let mut row: Vec<_> = row.collect();
+    row.sort_unstable_by_key(|(column, _)| *column);
+    row.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            kept.1 += next.1;
+        }
+        is_same
+    });
+    row
 }
 
 /// A direction without preference, which follows from the matrix.

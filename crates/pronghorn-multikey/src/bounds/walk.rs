@@ -177,6 +177,7 @@ impl<'a> Walk<'a> {
             steps,
             network,
             slots,
+            ..
         } = self.program;
         let (step, node) = (&steps[index], &network.nodes[index]);
         let input = &self.values[node.inputs[0]];
@@ -228,7 +229,9 @@ impl<'a> Walk<'a> {
         let (rows, met) = (of_outputs(|x| &x.squares), of_outputs(|x| &x.met));
         let covers = folds.last().is_none_or(|&last| 2 * last == *slots);
         let is_full =
-            packing.is_none() || step.layout.period == *slots || (!folds.is_empty() && covers);
+            packing.is_none() || step.layout.period() == *slots || (!folds.is_empty() && covers);
+        let read = &steps[node.inputs[0]].layout;
+        let firsts = read.firsts();
         let weight = |index: usize| model::weight(op, index);
         let (matrix, norms, factors) = match packing {
             Some(packing) => {
@@ -242,7 +245,11 @@ impl<'a> Walk<'a> {
                     .collect();
                 let norms = if is_full {
                     let by_slots = slot_matrix(packing, *slots, weight);
-                    [norm(&matrix), norm(&by_slots)]
+                    let by_element = |row: &Vec<(usize, f64)>| -> Vec<(usize, f64)> {
+                        row.iter().map(|&(j, w)| (firsts[j], w)).collect()
+                    };
+                    let by_elements: Vec<_> = matrix.iter().map(by_element).collect();
+                    [norm(&by_elements), norm(&by_slots)]
                 } else {
                     // Of slots to slots, by the largest row and column, and of folds.
                     let columns = columns_of(&weights, packing, input.ciphertexts(), *slots);
@@ -265,7 +272,6 @@ impl<'a> Walk<'a> {
                     .for_each(|(x, y)| *x += y);
             }
         }
-        let read = &steps[node.inputs[0]].layout;
         let layer = LayerStep {
             folded,
             is_full,
@@ -277,23 +283,37 @@ impl<'a> Walk<'a> {
             factors,
             matrix,
             norms,
-            copies: (*slots / read.period.max(1)) as f64,
-            firsts: read.firsts(),
+            copies: (*slots / read.least_period().max(1)) as f64,
+            firsts,
         };
         Some((value, layer, largest))
+    }
+
+    /// The part of each element of the result in the mean over slots: over those of a ciphertext
+    /// with all repetitions, and at least over all elements. Elements in one slot have it once.
+    fn shares(&self) -> Vec<f64> {
+        let layout = &self.program.steps[self.program.network.output].layout;
+        let firsts = layout.firsts();
+        let is_counted = |&(element, place): &(usize, &Option<Place>)| {
+            place.is_some() && firsts[element] == element
+        };
+        let elements = || layout.places.iter().enumerate();
+        let least = 1.0 / elements().filter(is_counted).count().max(1) as f64;
+        let share = |(element, place): (usize, &Option<Place>)| match place {
+            Some(x) if firsts[element] == element => {
+                let slots = layout.ciphertexts() * layout.periods[x.ciphertext];
+                least.max(1.0 / slots as f64)
+            }
+            _ => 0.0,
+        };
+        elements().map(share).collect()
     }
 
     /// Backwards, one for each node.
     pub fn gains(&self) -> Vec<Gain> {
         let network = &self.program.network;
         let mut ways: Vec<Vec<Gain>> = vec![Vec::new(); network.nodes.len()];
-        // The mean is over slots, and copies share one.
-        let firsts = self.program.steps[network.output].layout.firsts();
-        let is_first = || firsts.iter().enumerate().map(|(at, &first)| at == first);
-        let count = is_first().filter(|&is_first| is_first).count();
-        let share = |is_first| if is_first { 1.0 / count as f64 } else { 0.0 };
-        let result = Form::Diagonal(is_first().map(share).collect());
-        ways[network.output] = vec![Gain::of(result)];
+        ways[network.output] = vec![Gain::of(Form::Diagonal(self.shares()))];
         let mut gains = vec![Gain::none(); network.nodes.len()];
         for (index, node) in network.nodes.iter().enumerate().rev() {
             let own = std::mem::take(&mut ways[index]);

@@ -316,7 +316,7 @@ impl<W: Word> Terms<W> {
     /// Ciphertexts of a result.
     fn outputs(&self) -> usize {
         let Program { steps, network, .. } = &*self.program;
-        steps[network.output].layout.ciphertexts
+        steps[network.output].layout.ciphertexts()
     }
 
     /// A result under the keys of exactly these parties, at the level and scale of results.

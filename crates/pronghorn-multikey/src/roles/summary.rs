@@ -75,7 +75,7 @@ impl<W: Word> Terms<W> {
         let seeded = |level: usize| SEEDED + packed_len(ring, setting.limbs(level));
         let mut model = 0;
         for (step, node) in program.steps.iter().zip(&program.network.nodes) {
-            let outputs = step.layout.ciphertexts;
+            let outputs = step.layout.ciphertexts();
             let weights = match &step.work {
                 Work::Linear(packing) => packing.products.iter().map(Vec::len).sum(),
                 Work::Slotwise if node.op.has_weights() => outputs,
