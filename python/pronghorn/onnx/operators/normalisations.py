@@ -25,9 +25,7 @@ LEAST_EPSILON, MOST_EPSILON = 1e-12, 1.0
 @operator("LayerNormalization")
 def _layer_normalization(lowering: Lowering, site: Site) -> Value:
     """Over all axes from `axis` on, then a factor and a summand for each element of these axes."""
-    value = lowering.value(site)
-    rank = len(value.shape)
-    axes = list(range(site.axis(site.integer("axis", -1), rank), rank))
+    value, axes = _last_axes(lowering, site)
     mul = _of_axes(lowering, site, 1, value, axes)
     add = _of_axes(lowering, site, 2, value, axes)
     return normalised(lowering, site, value, axes, 1e-5, mul, add)
@@ -36,9 +34,7 @@ def _layer_normalization(lowering: Lowering, site: Site) -> Value:
 @operator("RMSNormalization")
 def _rms_normalization(lowering: Lowering, site: Site) -> Value:
     """By the root of the mean square over all axes from `axis` on, then a factor for each element of these axes."""
-    value = lowering.value(site)
-    rank = len(value.shape)
-    axes = list(range(site.axis(site.integer("axis", -1), rank), rank))
+    value, axes = _last_axes(lowering, site)
     mul = _of_axes(lowering, site, 1, value, axes)
     return normalised(lowering, site, value, axes, 1e-5, mul, centred=False)
 
@@ -88,6 +84,13 @@ def _lp_normalization(lowering: Lowering, site: Site) -> Value:
     if order != 2:
         site.fail(f"it divides by a norm of order {order}", "take p = 2")
     return of_unit_length(lowering, site, value, site.axis(site.integer("axis", -1), len(value.shape)))
+
+
+def _last_axes(lowering: Lowering, site: Site) -> tuple[Value, list[int]]:
+    """The value, and its axes from `axis` on."""
+    value = lowering.value(site)
+    rank = len(value.shape)
+    return value, list(range(site.axis(site.integer("axis", -1), rank), rank))
 
 
 def of_unit_length(lowering: Lowering, site: Site, value: Value, axis: int) -> Value:
