@@ -263,7 +263,7 @@ impl NetworkBench {
             image: program.counts().inputs * seeded(setting, setting.limbs(first.level)),
             model: self.model_bytes,
             keys: self.key_bytes,
-            result: result.layout.ciphertexts * (44 + 32 * parties + (parties + 1) * words),
+            result: result.layout.ciphertexts() * (44 + 32 * parties + (parties + 1) * words),
         }
     }
 

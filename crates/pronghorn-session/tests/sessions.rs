@@ -489,7 +489,7 @@ fn addresses_are_checked() {
     assert!(
         error
             .to_string()
-            .contains("is `pronghorn serve` running there"),
+            .contains("is `pronghorn serve` (or `multikey cloud`) running there"),
         "{error}"
     );
 }
