@@ -22,8 +22,6 @@ ERROR = 2.0**-10
 """The largest error of an output, where none is named."""
 RESULTS = 1 << 10
 """The results that a key decrypts, where no number is named."""
-
-
 MAX_UPLOAD = 2 << 30
 """Most bytes of a publication, and of a party's public keys, that a cloud takes by default."""
 SPREAD_SAMPLES = 256
@@ -34,17 +32,15 @@ COARSE = 8
 """And a warning names an output whose error is more than this part of its spread."""
 
 
-def aim_of(model: Model, error: float | None) -> float:
-    """The error to plan for: the one that is asked for, or the default."""
+def aim_of(spreads: Floats, error: float | None) -> float:
+    """The error to plan for: the one that is asked for, or the default for outputs of these spreads."""
     if error is not None:
         return _check.number("error", error, 2.0**-60, 1e6)
-    spreads = _spreads(model)
     return max(2.0**-60, min(ERROR, float(np.median(spreads)) / FINE)) if spreads.size else ERROR
 
 
-def warn_of_error(model: Model, error: float, stacklevel: int) -> None:
+def warn_of_error(spreads: Floats, error: float, stacklevel: int) -> None:
     """Warns where an output differs between samples by little more than the stated error."""
-    spreads = _spreads(model)
     if spreads.size and error > spreads.min() / COARSE:
         warnings.warn(
             f"outputs are within {error:.3g}, but an output differs between the samples by {spreads.min():.3g} alone "
@@ -55,7 +51,7 @@ def warn_of_error(model: Model, error: float, stacklevel: int) -> None:
         )
 
 
-def _spreads(model: Model) -> Floats:
+def spreads_of(model: Model) -> Floats:
     """The standard deviation of each output on the samples, but of those that are one for all. None behind operations
     of the client, whose inputs are not known here."""
     samples = model.parts[1].samples
@@ -91,9 +87,7 @@ def in_range(values: Floats, bounds: Sequence[float]) -> Floats:
 class MultiKeyPlan:
     """What a model costs between model owner, cloud and client, and what it computes."""
 
-    def __init__(
-        self, model: Model, *, error: float | None = None, results: int = RESULTS, stacklevel: int = 2
-    ) -> None:
+    def __init__(self, model: Model, *, error: float | None = None, results: int = RESULTS) -> None:
         """Chooses primes and levels.
 
         Args:
@@ -101,19 +95,18 @@ class MultiKeyPlan:
             error: the largest absolute error of an output. 2^-10 by default, or a 64th of the outputs' spread on the
                 samples where that is less.
             results: results of a key.
-            stacklevel: the caller that warnings name.
 
         Raises:
             PlanError: the model is no polynomial, too deep, or its values do not lie as an operator needs them; the
                 error names the node and the way out.
         """
-        native, options = model.parts
-        arguments = (aim_of(model, error), _check.whole("results", results, 1, 1 << 40))
+        (native, options), spreads = model.parts, spreads_of(model)
+        arguments = (aim_of(spreads, error), _check.whole("results", results, 1, 1 << 40))
         with native_errors(PlanError):
             self._native = _native.MultiKeyPlan(native, options, *arguments)
             self._summary = self._native.summary()
         self._model = model
-        warn_of_error(model, self._summary["error"], stacklevel + 1)
+        warn_of_error(spreads, self._summary["error"], stacklevel=2)
 
     def summary(self) -> dict[str, Any]:
         """Counts, bytes and bounds, by name."""

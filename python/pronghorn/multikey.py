@@ -40,6 +40,7 @@ from pronghorn._multikey_plan import (
     MultiKeyReport,
     aim_of,
     in_range,
+    spreads_of,
     warn_of_error,
 )
 from pronghorn._network import LogLine, entries_to, given_limits, paths
@@ -257,8 +258,8 @@ class ModelOwner(Attending):
         Raises:
             PlanError: the model cannot be computed so, or the directory has keys of another.
         """
-        native, options = model.parts
-        arguments = (aim_of(model, error), _check.whole("results", results, 1, 1 << 40))
+        (native, options), spreads = model.parts, spreads_of(model)
+        arguments = (aim_of(spreads, error), _check.whole("results", results, 1, 1 << 40))
         self._directory = Path(directory)
         with native_errors(PlanError):
             self._native = _native.MultiKeyOwner(native, options, self._directory, *arguments)
@@ -268,7 +269,7 @@ class ModelOwner(Attending):
                 f"the keys in {self._directory} are for outputs within {stated:.3g}, not {error:.3g}: their error stays"
             )
             warnings.warn(text, PrecisionWarning, stacklevel=2)
-        warn_of_error(model, stated, stacklevel=2)
+        warn_of_error(spreads, stated, stacklevel=2)
 
 
 class Delegate(Attending):

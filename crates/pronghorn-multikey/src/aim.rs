@@ -319,14 +319,13 @@ fn of_level(
     let mut weight_logs = vec![0; levels];
     let mut scale = f64::from(scale_log);
     let mut base = 0.0f64;
-    let mut room = |scale: f64, level: usize| {
-        let used = scale + needs.reach[level].max(messages.values[level]).max(0.0) + 2.0;
-        base = base.max(used - divisor * level as f64);
+    let mut room = |bits: f64, level: usize| {
+        base = base.max(bits + 2.0 - divisor * level as f64);
     };
-    room(scale, levels);
+    let largest = |level: usize| needs.reach[level].max(messages.values[level]).max(0.0);
+    room(scale + largest(levels), levels);
     let mut scales = vec![scale; levels + 1];
     let mut factors = vec![scale; levels];
-    let mut of_weights = 0.0f64;
     for level in (0..levels).rev() {
         factors[level] = scale;
         if !needs.is_product[level] {
@@ -334,13 +333,11 @@ fn of_level(
             weight_logs[level] = log.max(1.0).ceil() as u32;
             factors[level] = f64::from(weight_logs[level]);
         }
-        let used = factors[level] + messages.weights[level] + 2.0;
-        of_weights = of_weights.max(used - divisor * (level + 1) as f64);
+        room(factors[level] + messages.weights[level], level + 1);
         scale += factors[level] - divisor;
         scales[level] = scale;
-        room(scale, level);
+        room(scale + largest(level), level);
     }
-    let base = base.max(of_weights);
     // Values may exceed all numbers.
     let fits = base < MOST_BASE;
     if !fits {

@@ -15,8 +15,9 @@
 //!
 //! Let `J` be the derivative of the result by the elements of a value, and let these have errors
 //! that are uncorrelated and of variance 1. The mean power of the result's errors is `|J|_F^2 / K`
-//! for `K` elements of the result. Where some share a slot, they have one error and count once. Where
-//! a ciphertext has elements in more of its slots than others have, they count as often as there.
+//! for `K` elements of the result. Where some share a slot, they have one error and count once.
+//! Where a ciphertext has elements in more of its slots than others have, they count as often as
+//! there.
 //! Backwards through the network:
 //!
 //! * Through a layer with matrix `L`: `|J L|_F <= |J|_F |L|_2`. The last layer's own norm is

@@ -26,8 +26,8 @@ pub enum NetworkError {
     },
     /// A layer of too many ciphertexts.
     #[error(
-        "node {node} has {elements} elements, which take too many ciphertexts of {slots} slots; use a smaller \
-         layer, or another trust level"
+        "node {node} has {elements} elements, which take too many ciphertexts of {slots} slots; use \
+         a smaller layer, or another trust level"
     )]
     TooLarge {
         /// Name of the node.
@@ -39,8 +39,8 @@ pub enum NetworkError {
     },
     /// Operands in different places.
     #[error(
-        "node {node} combines values that lie in different slots, or are padded; let both come from one layer, such as a \
-         convolution whose kernel adds the shortcut, or take another trust level"
+        "node {node} combines values that lie in different slots, or are padded; let both come from \
+         one layer, such as a convolution whose kernel adds the shortcut, or take another trust level"
     )]
     Places {
         /// Name of the node.

@@ -72,7 +72,7 @@ impl Program {
                 }
                 continue;
             };
-            let scale = weight_scale(setting, level);
+            let scale = setting.weight_scale(level);
             let weights = weights.into_iter().map(|of_output| {
                 let of_output = of_output.into_iter();
                 of_output
@@ -211,11 +211,6 @@ pub(crate) fn weight(op: &PolyOp, index: usize) -> f64 {
     }
 }
 
-/// The scale of weights, so that a product at `level + 1` has the scale of `level` once divided.
-fn weight_scale<W: Word>(setting: &Setting<W>, level: usize) -> f64 {
-    setting.scale(level) * setting.divisor(level + 1) / setting.scale(level + 1)
-}
-
 fn count(what: &'static str, found: usize, expected: usize) -> Result<(), NetworkError> {
     if found == expected {
         Ok(())
@@ -280,7 +275,7 @@ impl<W: Word> Cloud<W> {
                     Work::Linear(packing) => packing.products[output].len(),
                     _ => 1,
                 };
-                let scale = weight_scale(setting, level);
+                let scale = setting.weight_scale(level);
                 expand("weights", weights, expected, level + 1, scale)
             });
             let weights = weights.collect::<Result<Vec<_>, _>>()?;

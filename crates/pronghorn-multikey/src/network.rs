@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     NetworkError,
     layout::{Layout, Place},
-    packing::{self, Input, Packing},
+    packing::{self, Input, Packing, Rows},
 };
 
 /// The architecture of a polynomial network: operators, their shapes, and the range of inputs.
@@ -191,8 +191,8 @@ impl Network {
         shown
     }
 
-    /// An earlier value that a layer's output meets slot by slot, or what is made of the output slot
-    /// by slot.
+    /// An earlier value that a layer's output meets slot by slot, or what is made of the output
+    /// slot by slot.
     fn met(&self, layer: usize) -> Option<usize> {
         let mut alike = vec![false; self.nodes.len()];
         alike[layer] = true;
@@ -315,12 +315,17 @@ impl Program {
         let mut input_packing = None;
         for (index, node) in network.nodes.iter().enumerate() {
             let layout = |place: usize| -> &Layout { &steps[node.inputs[place]].layout };
-            let met = network.met(index).and_then(|other| steps.get(other));
-            let met = met.map(|other: &Step| &other.layout);
             let too_large = || NetworkError::TooLarge {
                 node: node.name.clone(),
                 elements: node.elements,
                 slots,
+            };
+            let placed = |chosen: Option<Packing>, rows: &dyn Fn() -> Rows| {
+                let met = network.met(index).and_then(|other| steps.get(other));
+                let met = met.map(|other| &other.layout);
+                let packing = packing::beside(chosen, rows, layout(0), slots, met);
+                let packing = packing.ok_or_else(too_large)?;
+                Ok::<_, NetworkError>((packing.output.clone(), Work::Linear(packing)))
             };
             let (layout, work) = match &node.op {
                 Op::Input { .. } => {
@@ -352,18 +357,13 @@ impl Program {
                     let chosen = input_packing
                         .take()
                         .or_else(|| packing::choose(geometry, layout(0), slots, shown[index]));
-                    let rows = || packing::rows(geometry);
-                    let packing = packing::beside(chosen, rows, layout(0), slots, met);
-                    let packing = packing.ok_or_else(too_large)?;
-                    (packing.output.clone(), Work::Linear(packing))
+                    placed(chosen, &|| packing::rows(geometry))?
                 }
                 Op::Factor if layout(0).has_copies() => {
-                    // Copies of an element lie in one slot, which has one factor. A layer parts them.
+                    // Copies of an element lie in one slot, which has one factor: a layer parts
+                    // them.
                     let chosen = packing::choose_apart(layout(0), slots, shown[index]);
-                    let rows = || packing::diagonal(node.elements);
-                    let packing = packing::beside(chosen, rows, layout(0), slots, met);
-                    let packing = packing.ok_or_else(too_large)?;
-                    (packing.output.clone(), Work::Linear(packing))
+                    placed(chosen, &|| packing::diagonal(node.elements))?
                 }
                 Op::Factor => {
                     // Factors are repeated at the largest distance, and zeros elsewhere.
@@ -519,6 +519,8 @@ enum Origin {
     /// By numbers of ciphertexts, the smaller one first.
     Sum(usize, usize),
     Product(usize, usize),
+    /// Rotations of a ciphertext.
+    Rotated(usize),
 }
 
 /// For each node how often the program does with one of its ciphertexts what it does: rotate it, or
@@ -529,7 +531,7 @@ fn readers(network: &Network, steps: &[Step]) -> Vec<usize> {
         let next = numbers.len();
         *numbers.entry(origin).or_insert(next)
     };
-    // The ciphertexts of values, and those that a node rotates or makes by a product.
+    // The ciphertexts of values, and what a node rotates or makes by a product.
     let mut values: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
     let mut works: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
     for (index, (node, step)) in network.nodes.iter().zip(steps).enumerate() {
@@ -538,45 +540,37 @@ fn readers(network: &Network, steps: &[Step]) -> Vec<usize> {
             let pairs = of(0).iter().zip(of(other));
             pairs.map(|(&x, &y)| (x.min(y), x.max(y)))
         };
-        let made = 0..step.layout.ciphertexts();
-        let (value, work): (Vec<usize>, Vec<usize>) = match (&node.op, &step.work) {
-            (_, Work::Linear(_)) => {
-                let made = made.map(|place| number(Origin::Made(index, place)));
-                (made.collect(), of(0).to_vec())
-            }
-            (Op::Square | Op::Multiply, _) => {
+        let value: Vec<usize> = match &node.op {
+            Op::Square | Op::Multiply => {
                 let pairs = pairs(node.inputs.len() - 1);
-                let products: Vec<usize> =
-                    pairs.map(|(x, y)| number(Origin::Product(x, y))).collect();
-                (products.clone(), products)
+                pairs.map(|(x, y)| number(Origin::Product(x, y))).collect()
             }
-            (Op::Add, _) => {
-                let sums = pairs(1).map(|(x, y)| number(Origin::Sum(x, y)));
-                (sums.collect(), Vec::new())
-            }
-            (Op::Rearrange(_), _) => {
+            Op::Add => pairs(1).map(|(x, y)| number(Origin::Sum(x, y))).collect(),
+            Op::Rearrange(_) => {
                 let inputs = node.inputs.iter().map(|&input| &values[input]);
-                (inputs.flatten().copied().collect(), Vec::new())
+                inputs.flatten().copied().collect()
             }
-            _ => {
-                let made = made.map(|place| number(Origin::Made(index, place)));
-                (made.collect(), Vec::new())
+            Op::Input { .. } | Op::Linear { .. } | Op::Factor => {
+                let places = 0..step.layout.ciphertexts();
+                places
+                    .map(|place| number(Origin::Made(index, place)))
+                    .collect()
             }
         };
+        works.push(match (&node.op, &step.work) {
+            (_, Work::Linear(_)) => of(0).iter().map(|&x| number(Origin::Rotated(x))).collect(),
+            (Op::Square | Op::Multiply, _) => value.clone(),
+            _ => Vec::new(),
+        });
         values.push(value);
-        works.push(work);
     }
-    let is_layer = |index: usize| matches!(steps[index].work, Work::Linear(_));
-    let mut counts = [(); 2].map(|()| vec![0; numbers.len()]);
-    for (index, work) in works.iter().enumerate() {
-        let counts = &mut counts[usize::from(is_layer(index))];
-        work.iter().for_each(|&number| counts[number] += 1);
-    }
-    let most = |(index, work): (usize, &Vec<usize>)| {
-        let counts = &counts[usize::from(is_layer(index))];
-        work.iter().map(|&number| counts[number]).max().unwrap_or(1)
-    };
-    works.iter().enumerate().map(most).collect()
+    let mut counts = vec![0; numbers.len()];
+    works
+        .iter()
+        .flatten()
+        .for_each(|&number| counts[number] += 1);
+    let most = |work: &Vec<usize>| work.iter().map(|&number| counts[number]).max();
+    works.iter().map(|work| most(work).unwrap_or(1)).collect()
 }
 
 fn unaligned(node: &Node) -> NetworkError {

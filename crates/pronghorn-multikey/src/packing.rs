@@ -131,12 +131,10 @@ pub fn choose(
 ) -> Option<Packing> {
     let rows = rows(geometry);
     let outputs = rows.len();
-    let powers =
-        |from: usize| std::iter::successors(Some(from), move |&x| (x < slots).then_some(2 * x));
     let anchors = anchors(geometry, input).filter(|(span, _)| *span <= slots);
     let in_place = anchors.iter().flat_map(|(span, anchors)| {
         let (rows, plane) = (&rows, outputs / geometry.out_channels);
-        powers(*span).filter_map(move |period| {
+        periods(*span, slots).filter_map(move |period| {
             let in_place = |o: usize| {
                 let (channel, position) = (o / plane, o % plane);
                 let channels = period / span;
@@ -174,8 +172,7 @@ fn in_order(
 ) -> impl Iterator<Item = Packing> {
     let outputs = rows.len();
     let least = outputs.next_power_of_two().min(slots);
-    let powers = std::iter::successors(Some(least), move |&x| (x < slots).then_some(2 * x));
-    let residues = powers.filter_map(move |period| {
+    let residues = periods(least, slots).filter_map(move |period| {
         // From the end, so that most rotations are by few slots.
         let backwards = |o: usize| Place {
             ciphertext: o / period,
@@ -185,6 +182,11 @@ fn in_order(
     });
     let windows = (!clean && outputs <= slots).then(|| windows(rows, input, slots));
     residues.chain(windows.flatten())
+}
+
+/// Powers of two from one on to the slots of a ciphertext.
+fn periods(from: usize, slots: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(from), move |&x| (x < slots).then_some(2 * x))
 }
 
 fn cheapest(packings: impl Iterator<Item = Packing>) -> Option<Packing> {

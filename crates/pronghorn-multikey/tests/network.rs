@@ -285,6 +285,15 @@ fn a_network_of_squares_is_the_oracles() {
     check(&squares(), chain);
 }
 
+/// The bound on the mean power of a result's noise.
+fn noise_power(graph: &PolyGraph, chain: Chain) -> f64 {
+    let program = Program::new(Network::of(graph), chain.degree / 2).expect("it fits");
+    let setting = Setting::<u32>::new(chain, [5; 32]).expect("secure");
+    let bounds = Bounds::of(&program, graph).expect("its network");
+    let bound = Bound::of_result(&program, &bounds, &setting);
+    bound.expect("its levels").noise.mean
+}
+
 /// Two layers with one input and one matrix, or one layer twice.
 fn branches(are_two: bool) -> PolyGraph {
     let mut build = Build::new(64, 1.0);
@@ -316,14 +325,7 @@ fn layers_that_read_one_value_have_one_noise() {
     };
     check(&branches(true), chain(60, 50));
     // Noise of rotations stands out at a small scale.
-    let power = [true, false].map(|are_two| {
-        let (graph, chain) = (branches(are_two), chain(44, 76));
-        let program = Program::new(Network::of(&graph), chain.degree / 2).expect("it fits");
-        let setting = Setting::<u32>::new(chain, [5; 32]).expect("secure");
-        let bounds = Bounds::of(&program, &graph).expect("its network");
-        let bound = Bound::of_result(&program, &bounds, &setting);
-        bound.expect("its levels").noise.mean
-    });
+    let power = [true, false].map(|are_two| noise_power(&branches(are_two), chain(44, 76)));
     let ratio = power[0] / power[1];
     assert!((0.8..1.5).contains(&ratio), "{power:?}");
 }
@@ -383,22 +385,17 @@ fn layers_read_copies_of_elements() {
     let mut build = Build::new(16, 1.0);
     let x = build.linear(0, convolution([1, 2], [4, 4], 3, 1));
     let x = build.square(x);
-    let copied = (0..32 * 4).map(|at: usize| {
+    let nearest = (0..32 * 4).map(|at: usize| {
         let (plane, y, x) = (at / 64, at % 64 / 8, at % 8);
-        let index = plane * 9 + (y / 2).min(2) * 3 + (x / 2).min(2);
-        Some(Source { input: 0, index })
+        plane * 9 + (y / 2).min(2) * 3 + (x / 2).min(2)
     });
-    let x = build.push(PolyOp::Rearrange(copied.collect()), vec![x], 128);
+    let x = copied(&mut build, x, nearest);
     let x = build.linear(x, convolution([2, 2], [8, 8], 3, 1));
     let x = build.dense(x, 4);
     aimed(&build.graph(x));
     // One layer alone, and a square of copies.
     let mut build = Build::new(5, 1.0);
-    let tiled = (0..15).map(|i| {
-        let index = i % 5;
-        Some(Source { input: 0, index })
-    });
-    let x = build.push(PolyOp::Rearrange(tiled.collect()), vec![0], 15);
+    let x = copied(&mut build, 0, (0..15).map(|i| i % 5));
     let x = build.square(x);
     let x = build.dense(x, 15);
     let x = build.factor(x);
@@ -454,15 +451,15 @@ fn bounds_count_errors_by_slot() {
     );
 }
 
-/// The power of noise counts all slots of the result's ciphertexts: an element without a slot has no
-/// share, and one that fills its ciphertext a large one.
+/// The power of noise counts all slots of the result's ciphertexts: an element without a slot has
+/// no share, and one that fills its ciphertext a large one.
 #[test]
 fn bounds_count_the_slots_of_each_ciphertext() {
-    let gain = |build: Build, result: usize, of: usize| {
+    let proven = |build: Build, result: usize| {
         let graph = build.graph(result);
         let program = Program::new(Network::of(&graph), 4096).expect("it fits");
         let bounds = Bounds::of(&program, &graph).expect("its network");
-        (bounds.nodes[of].slots, bounds.nodes[of].reach)
+        (program, bounds)
     };
     let mut build = Build::new(2, 1.0);
     let x = build.push(layer_of(vec![0.5, 0.5], 2), vec![0], 1);
@@ -470,8 +467,9 @@ fn bounds_count_the_slots_of_each_ciphertext() {
     let padded = (0..99).map(|_| None).chain([source]).collect();
     let padded = build.push(PolyOp::Rearrange(padded), vec![x], 100);
     let square = build.square(padded);
-    let (slots, reach) = gain(build, square, x);
-    assert!(slots >= 2.0 * reach * 0.9, "{slots} {reach}");
+    let (_, bounds) = proven(build, square);
+    let of_x = bounds.nodes[x];
+    assert!(of_x.slots >= 2.0 * of_x.reach * 0.9, "{of_x:?}");
     // Two results of one ciphertext each, of which one has the element alone.
     let mut build = Build::new(4, 1.0);
     let many = build.push(layer_of(vec![0.0; 4 * 600], 4), vec![0], 600);
@@ -480,10 +478,8 @@ fn bounds_count_the_slots_of_each_ciphertext() {
     let both = sources.chain([Some(Source { input: 1, index: 0 })]);
     let both = build.push(PolyOp::Rearrange(both.collect()), vec![many, one], 601);
     let square = build.square(both);
-    let graph = build.graph(square);
-    let program = Program::new(Network::of(&graph), 4096).expect("it fits");
+    let (program, bounds) = proven(build, square);
     let periods = &program.steps[both].layout.periods;
-    let bounds = Bounds::of(&program, &graph).expect("its network");
     let share = 4.0 / (periods.len() * periods[1]).min(601) as f64;
     let least = (share * 0.9).sqrt() * bounds.nodes[one].reach;
     assert!(
@@ -574,12 +570,7 @@ fn rearranged_values_have_one_noise() {
         });
         let x = build.pair(PolyOp::Add, squares);
         let x = build.dense(x, 3);
-        let graph = build.graph(x);
-        let program = Program::new(Network::of(&graph), chain.degree / 2).expect("it fits");
-        let setting = Setting::<u32>::new(chain.clone(), [5; 32]).expect("secure");
-        let bounds = Bounds::of(&program, &graph).expect("its network");
-        let bound = Bound::of_result(&program, &bounds, &setting);
-        bound.expect("its levels").noise.mean
+        noise_power(&build.graph(x), chain.clone())
     };
     let [apart, one] = [true, false].map(power);
     assert!(apart >= 0.95 * one, "{apart:e} {one:e}");

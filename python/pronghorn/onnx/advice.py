@@ -14,24 +14,21 @@ CONVOLUTIONS = "use convolutions, or a recurrent network"
 
 PREPARE = "apply such steps before sending, and export the model without them"
 
-PREPARES = dict.fromkeys(
-    (
-        "Less",
-        "Greater",
-        "Equal",
-        "IsNaN",
-        "ai.onnx.ml.Binarizer",
-        "ai.onnx.ml.CategoryMapper",
-        "ai.onnx.ml.Imputer",
-        "ai.onnx.ml.LabelEncoder",
-        "ai.onnx.ml.OneHotEncoder",
-    ),
-    ("it prepares features", PREPARE),
+PREPARES = (
+    "Less",
+    "Greater",
+    "Equal",
+    "IsNaN",
+    "ai.onnx.ml.Binarizer",
+    "ai.onnx.ml.CategoryMapper",
+    "ai.onnx.ml.Imputer",
+    "ai.onnx.ml.LabelEncoder",
+    "ai.onnx.ml.OneHotEncoder",
 )
 """Steps that data owners take themselves: comparisons, and what becomes of missing values and categories."""
 
 UNSUPPORTED = {
-    **PREPARES,
+    **dict.fromkeys(PREPARES, ("it prepares features", PREPARE)),
     "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
     "ReduceL2": ("it takes the root of a computed value, as norms do", BATCH),
     "Sqrt": ("it takes the root of a computed value, as normalisations and norms do", BATCH),

@@ -316,7 +316,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
             lower(lowering, node, used)
     except UnsupportedModelError as error:
         others = unsupported(nodes, lowering.constants)
-        raise error.listing(others, advice_beside(error.problem, others)) from None
+        raise error.listing(others, advice_beside(error.operator, others)) from None
     if output in lowering.quantised:
         raise UnsupportedModelError(
             f"the output {output!r} is quantised",

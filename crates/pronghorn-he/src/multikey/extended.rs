@@ -153,7 +153,7 @@ impl<W: Word> Extended<W> {
     /// # Errors
     /// When common reference strings or limbs differ, or there are too many parties.
     pub fn add(&self, other: &Self) -> Result<Self, MultiKeyError> {
-        self.combine(other, vector::add_assign)
+        self.joined(Some(other), self.union(other)?, vector::add_assign)
     }
 
     /// The difference, under the keys of both operands' parties.
@@ -161,38 +161,7 @@ impl<W: Word> Extended<W> {
     /// # Errors
     /// As [`add`](Self::add).
     pub fn sub(&self, other: &Self) -> Result<Self, MultiKeyError> {
-        self.combine(other, vector::sub_assign)
-    }
-
-    /// Zero stands for the polynomials of parties that one of them lacks.
-    fn combine(
-        &self,
-        other: &Self,
-        apply: impl Fn(&Prime<W>, &mut [W], &[W]) + Sync,
-    ) -> Result<Self, MultiKeyError> {
-        let parties = self.union(other)?;
-        let (ring, limbs, n) = (self.common.ring(), self.limbs, self.common.ring().n());
-        let mut data = self.room(parties.len(), 0)?;
-        let mut tasks = Vec::with_capacity((parties.len() + 1) * limbs);
-        for (index, out) in data.chunks_exact_mut(n).enumerate() {
-            let (poly, limb) = (index / limbs, index % limbs);
-            let operands = [self, other].map(|x| match poly {
-                0 => Some(x.poly(0)),
-                _ => x.part(parties[poly - 1]),
-            });
-            tasks.push((limb, operands, out));
-        }
-        each(n, tasks, |(limb, operands, out)| {
-            let [x, y] = operands.map(|poly| poly.map(|poly| &poly[limb * n..][..n]));
-            match x {
-                Some(x) => out.copy_from_slice(x),
-                None => out.fill(W::default()),
-            }
-            if let Some(y) = y {
-                apply(ring.basis().prime(limb), out, y);
-            }
-        });
-        Self::from_words(&self.common, parties, limbs, data)
+        self.joined(Some(other), self.union(other)?, vector::sub_assign)
     }
 
     /// The same value under the keys of these parties, too.
@@ -203,17 +172,38 @@ impl<W: Word> Extended<W> {
         if let Some(&party) = self.parties.iter().find(|party| !parties.contains(party)) {
             return Err(MultiKeyError::NotAParty { party });
         }
-        let words = self.poly_words();
+        self.joined(None, parties.to_vec(), vector::add_assign)
+    }
+
+    /// Under the keys of these parties, with `apply` for another value. Zero stands for the
+    /// polynomials of parties that one of them lacks.
+    fn joined(
+        &self,
+        other: Option<&Self>,
+        parties: Vec<Party>,
+        apply: impl Fn(&Prime<W>, &mut [W], &[W]) + Sync,
+    ) -> Result<Self, MultiKeyError> {
+        let (ring, limbs, n) = (self.common.ring(), self.limbs, self.common.ring().n());
         let mut data = self.room(parties.len(), 0)?;
-        let (first, rest) = data.split_at_mut(words);
-        first.copy_from_slice(self.poly(0));
-        for (&party, out) in parties.iter().zip(rest.chunks_exact_mut(words)) {
-            match self.part(party) {
-                Some(part) => out.copy_from_slice(part),
+        let tasks = data.chunks_exact_mut(n).enumerate().collect();
+        each(n, tasks, |(index, out)| {
+            let (poly, limb) = (index / limbs, index % limbs);
+            let [x, y] = [Some(self), other].map(|value| {
+                let poly = match poly {
+                    0 => value?.poly(0),
+                    _ => value?.part(parties[poly - 1])?,
+                };
+                Some(&poly[limb * n..][..n])
+            });
+            match x {
+                Some(x) => out.copy_from_slice(x),
                 None => out.fill(W::default()),
             }
-        }
-        Self::from_words(&self.common, parties.to_vec(), self.limbs, data)
+            if let Some(y) = y {
+                apply(ring.basis().prime(limb), out, y);
+            }
+        });
+        Self::from_words(&self.common, parties, limbs, data)
     }
 
     /// The negation.

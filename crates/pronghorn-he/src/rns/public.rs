@@ -106,8 +106,8 @@ impl<W: Word> PublicKey<W> {
         self.add_zero_in(&limbs, x, random);
     }
 
-    /// As [`add_zero`](Self::add_zero), in these limbs of the basis. On rayon's current threads where
-    /// polynomials are large.
+    /// As [`add_zero`](Self::add_zero), in these limbs of the basis. On rayon's current threads
+    /// where polynomials are large.
     pub(crate) fn add_zero_in(&self, limbs: &[usize], x: &mut [W], random: &mut Stream) {
         let (parameters, n) = (&self.parameters, self.parameters.n());
         let (x_b, x_a) = x.split_at_mut(limbs.len() * n);

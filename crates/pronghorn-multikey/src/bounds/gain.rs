@@ -1,7 +1,5 @@
 //! What becomes of errors on their way to the result.
 
-use super::norm::summed;
-
 /// What a layer does with noise.
 pub struct LayerStep {
     /// The squares of folds' sums: `2^f`.
@@ -20,14 +18,12 @@ pub struct LayerStep {
     pub is_last: bool,
     /// Of a layer of factors, one for each element.
     pub factors: Option<Vec<f64>>,
-    /// Weights by output: `(element, weight)`.
+    /// Weights by output: `(element, weight)`. The first of the elements in a slot has those of all.
     pub matrix: Vec<Vec<(usize, f64)>>,
     /// `|L|_2^2` by elements and by slots.
     pub norms: [f64; 2],
     /// Copies of an element of the input.
     pub copies: f64,
-    /// For each element of the input the first one in its slot.
-    pub firsts: Vec<usize>,
 }
 
 impl LayerStep {
@@ -77,10 +73,7 @@ impl LayerStep {
         if let Form::Diagonal(diagonal) = &gain.alike {
             let mut columns = vec![0.0; elements];
             for (row, power) in self.matrix.iter().zip(diagonal) {
-                let by_slot = row.iter().map(|&(j, w)| (self.firsts[j], w));
-                for (j, w) in summed(by_slot) {
-                    columns[j] += power * w * w;
-                }
+                row.iter().for_each(|&(j, w)| columns[j] += power * w * w);
             }
             return Gain {
                 alike: Form::Columns(columns.clone()),

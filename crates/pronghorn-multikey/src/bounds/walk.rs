@@ -7,7 +7,7 @@ use pronghorn_graph::polynomial::{PolyGraph, PolyOp};
 use super::{
     SLACK,
     gain::{Form, Gain, LayerStep},
-    norm::{columns_of, norm, slot_matrix},
+    norm::{columns_of, norm, slot_matrix, summed},
 };
 use crate::{
     NetworkError, Program,
@@ -241,15 +241,11 @@ impl<'a> Walk<'a> {
                 };
                 let matrix: Vec<Vec<(usize, f64)>> = rows
                     .into_iter()
-                    .map(|row| row.into_iter().map(|(j, w)| (j, weight(w))).collect())
+                    .map(|row| summed(row.into_iter().map(|(j, w)| (firsts[j], weight(w)))))
                     .collect();
                 let norms = if is_full {
                     let by_slots = slot_matrix(packing, *slots, weight);
-                    let by_element = |row: &Vec<(usize, f64)>| -> Vec<(usize, f64)> {
-                        row.iter().map(|&(j, w)| (firsts[j], w)).collect()
-                    };
-                    let by_elements: Vec<_> = matrix.iter().map(by_element).collect();
-                    [norm(&by_elements), norm(&by_slots)]
+                    [norm(&matrix), norm(&by_slots)]
                 } else {
                     // Of slots to slots, by the largest row and column, and of folds.
                     let columns = columns_of(&weights, packing, input.ciphertexts(), *slots);
@@ -284,7 +280,6 @@ impl<'a> Walk<'a> {
             matrix,
             norms,
             copies: (*slots / read.least_period().max(1)) as f64,
-            firsts,
         };
         Some((value, layer, largest))
     }
@@ -293,20 +288,18 @@ impl<'a> Walk<'a> {
     /// with all repetitions, and at least over all elements. Elements in one slot have it once.
     fn shares(&self) -> Vec<f64> {
         let layout = &self.program.steps[self.program.network.output].layout;
-        let firsts = layout.firsts();
-        let is_counted = |&(element, place): &(usize, &Option<Place>)| {
-            place.is_some() && firsts[element] == element
+        let elements = layout.places.iter().zip(layout.firsts()).enumerate();
+        let counted = elements.map(|(element, (place, first))| place.filter(|_| first == element));
+        let counted: Vec<Option<Place>> = counted.collect();
+        let least = 1.0 / counted.iter().flatten().count().max(1) as f64;
+        let share = |place: &Place| {
+            let slots = layout.ciphertexts() * layout.periods[place.ciphertext];
+            least.max(1.0 / slots as f64)
         };
-        let elements = || layout.places.iter().enumerate();
-        let least = 1.0 / elements().filter(is_counted).count().max(1) as f64;
-        let share = |(element, place): (usize, &Option<Place>)| match place {
-            Some(x) if firsts[element] == element => {
-                let slots = layout.ciphertexts() * layout.periods[x.ciphertext];
-                least.max(1.0 / slots as f64)
-            }
-            _ => 0.0,
-        };
-        elements().map(share).collect()
+        counted
+            .iter()
+            .map(|place| place.as_ref().map_or(0.0, share))
+            .collect()
     }
 
     /// Backwards, one for each node.

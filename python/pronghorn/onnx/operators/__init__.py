@@ -80,10 +80,10 @@ def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[st
     return found
 
 
-def advice_beside(problem: str, operators: Iterable[str]) -> str | None:
-    """What to do about unsupported operators that prepare features, where an error is about another node."""
-    prepares = [name for name in operators if name in PREPARES]
-    return f"{', '.join(prepares)}: {PREPARE}" if prepares and PREPARES[prepares[0]][0] not in problem else None
+def advice_beside(operator: str | None, others: Iterable[str]) -> str | None:
+    """What to do about unsupported operators that prepare features, where an error is about another one."""
+    prepares = [name for name in others if name in PREPARES]
+    return f"{', '.join(prepares)}: {PREPARE}" if prepares and operator not in PREPARES else None
 
 
 def _check(lowering: Lowering, site: Site) -> None:

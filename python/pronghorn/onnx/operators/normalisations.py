@@ -16,8 +16,6 @@ from pronghorn.onnx.operators.pooling import mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
-BROADCAST = "divide by the norm as it is, which is broadcast"
-
 LEAST_EPSILON, MOST_EPSILON = 1e-12, 1.0
 """A smaller epsilon counts as the least: it matters to no value of float32 but zero."""
 
@@ -79,7 +77,8 @@ def _lp_normalization(lowering: Lowering, site: Site) -> Value:
     expanded = site.integers("expanded") or []
     sizes = zip(reversed(expanded), reversed(value.shape), strict=False)
     if len(expanded) > len(value.shape) or any(size not in (1, own) for size, own in sizes):
-        site.fail(f"its norm is expanded to {expanded}, beyond its input's shape {list(value.shape)}", BROADCAST)
+        problem = f"its norm is expanded to {expanded}, beyond its input's shape {list(value.shape)}"
+        site.fail(problem, "divide by the norm as it is, which is broadcast")
     order = site.integer("p", 2)
     if order != 2:
         site.fail(f"it divides by a norm of order {order}", "take p = 2")
