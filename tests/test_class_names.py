@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from typer.testing import CliRunner
 
 import pronghorn
-from helpers import node
+from helpers import WEIGHTS, pipeline
 from pronghorn._inputs import as_indices
 from pronghorn._tables import read_table
 from pronghorn.cli import app
@@ -23,34 +23,6 @@ from pronghorn.errors import InputError, InputWarning
 from pronghorn.onnx.class_names import class_names
 
 RANDOM = np.random.default_rng(17)
-WEIGHTS = np.array([[2, 0, -1], [-1, 2, 0], [0, -1, 2]], np.float32)
-
-
-def pipeline(names: list[Any], *, table: bool = False) -> onnx.ModelProto:
-    """A classifier as skl2onnx writes it; `table`: as it writes multilayer perceptrons."""
-    kind = "classlabels_strings" if isinstance(names[0], str) else "classlabels_int64s"
-    attribute = {} if table else {kind: names}
-    nodes = [node("MatMul", "x w", "s"), node("Softmax", "s", "p", axis=1), node("ArgMax", "p", "i", axis=1)]
-    nodes += [
-        helper.make_node("ArrayFeatureExtractor", ["classes", "i"], ["label"], domain="ai.onnx.ml"),
-        helper.make_node("ZipMap", ["p"], ["z"], domain="ai.onnx.ml", **attribute),
-    ]
-    stored = np.array([name.encode() for name in names], object) if isinstance(names[0], str) else np.array(names)
-    labels = helper.make_tensor(
-        "classes", TensorProto.STRING if isinstance(names[0], str) else TensorProto.INT64, [len(names)], stored
-    )
-    outputs = [
-        helper.make_tensor_value_info("label", TensorProto.INT64, ["N"]),
-        helper.make_tensor_value_info("z", TensorProto.FLOAT, ["N", len(names)]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])],
-        outputs,
-        [onnx.numpy_helper.from_array(WEIGHTS[:, : len(names)], "w"), labels],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)])
 
 
 @pytest.mark.parametrize("table", [False, True])

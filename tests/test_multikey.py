@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pronghorn
-from helpers import model, node
+from helpers import model, node, pipeline
 from pronghorn import _multikey_plan, multikey
 from pronghorn._multikey_check import Check
 from pronghorn.cli import app
@@ -55,9 +56,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 class Attending:
     """A cloud, and an owner that attends on a thread."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
+    def __init__(self, network: Path | pronghorn.Model, folder: Path) -> None:
         self.keys = folder / "owner"
-        self.loaded = pronghorn.load(path, samples=IMAGES)
+        self.loaded = pronghorn.load(network, samples=IMAGES) if isinstance(network, Path) else network
         self.owner: multikey.Attending = multikey.ModelOwner(self.loaded, self.keys, error=2.0**-8, results=64)
         self.failure: list[RunError] = []
         self.ready = threading.Event()
@@ -76,9 +77,9 @@ class Attending:
 
 @contextmanager
 def attended(
-    path: Path, folder: Path, limits: dict[str, int | None] | None = None
+    network: Path | pronghorn.Model, folder: Path, limits: dict[str, int | None] | None = None
 ) -> Iterator[tuple[multikey.Cloud, Attending]]:
-    party = Attending(path, folder)
+    party = Attending(network, folder)
     with multikey.Cloud("127.0.0.1:0", folder / "cloud", limits=limits) as cloud:
         thread = threading.Thread(target=party.attend, args=(cloud.address,))
         thread.start()
@@ -220,6 +221,67 @@ def test_what_cannot_run_between_three_is_refused(files: tuple[Path, Path], tmp_
     assert "--engine has no meaning" in refused(squares[:1], "--engine", "slot")
     text = CliRunner().invoke(app, ["predict", "x.png", "--server", "h:1", "--trust", "multi-key"]).stderr
     assert "pronghorn multikey" in " ".join(text.split())
+
+
+def test_clients_get_names_of_classes(tmp_path: Path) -> None:
+    samples = np.random.default_rng(9).uniform(0.0, 1.0, (40, 3)).astype(np.float32)
+    loaded = pronghorn.load(pipeline(["high", "low", "mid"]), output="z", samples=samples)
+    with (
+        attended(loaded, tmp_path) as (cloud, party),
+        multikey.Client(cloud.address, party.owner.name, tmp_path / "client") as client,
+    ):
+        assert client.class_names == ("high", "low", "mid")
+        party.owner.admit(client.name)
+        client.join()
+        assert client.classify(np.eye(3, dtype=np.float32)).named() == ["high", "low", "mid"]
+
+
+def test_long_work_goes_on_where_it_ended(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "found.csv"
+
+    def run(cloud: multikey.Cloud, party: Attending, *options: str) -> Any:
+        arguments = ["multikey", "client", str(files[1]), "--cloud", cloud.address, "--owner", party.owner.name]
+        arguments += ["--keys", str(tmp_path / "client"), "--limit", "4", "--batch", "--out", str(out), *options]
+        return CliRunner().invoke(app, arguments)
+
+    predict, asked = multikey.Client.predict, itertools.count(1)
+
+    def failing(self: multikey.Client, *given: Any, **named: Any) -> Any:
+        if next(asked) == 4:
+            raise RunError("its disk is full", code="internal")
+        return predict(self, *given, **named)
+
+    monkeypatch.setattr(multikey.Client, "predict", failing)
+    with attended(files[0], tmp_path) as (cloud, party):
+        with multikey.Client(cloud.address, party.owner.name, tmp_path / "client") as client:
+            party.owner.admit(client.name)
+        done = run(cloud, party)
+        assert done.exit_code == 1, done.output
+        assert not out.exists()
+        assert len(list((tmp_path / "found.csv.parts").glob("0*.npy"))) == 3
+        left = party.owner.results_left
+        done = run(cloud, party, "--resume")
+        assert done.exit_code == 0, done.output
+        assert "4 images, all in" in done.stdout
+        assert "accuracy: 100.00 %" in done.stdout
+        assert party.owner.results_left == left - 1
+    assert len(out.read_text().splitlines()) == 5
+    assert not (tmp_path / "found.csv.parts").exists()
+
+
+def test_plans_are_for_so_many_results(files: tuple[Path, Path]) -> None:
+    path, data = (str(file) for file in files)
+    flags = ["--trust", "multi-key", "--data", data, "--results", "2"]
+    plan = CliRunner().invoke(app, ["plan", path, *flags])
+    assert "over 2 results of a key" in plan.stdout, plan.output
+    many = CliRunner().invoke(app, ["verify", path, *flags, "--limit", "3"])
+    assert "more than the 2 results of a key" in " ".join(many.stderr.split())
+    for command in (["plan", path, "--data", data], ["verify", path, "--data", data]):
+        other = CliRunner().invoke(app, [*command, "--trust", "two-party", "--results", "2"])
+        assert other.exit_code == 2
+        assert "--results counts decryptions of a key" in " ".join(other.stderr.split())
 
 
 def test_images_out_of_range_are_named_before_one_is_sent(files: tuple[Path, Path], tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ fn graph() -> PolyGraph {
         ],
         output: 1,
         finish: vec![],
+        class_names: Vec::new(),
     }
 }
 

@@ -63,8 +63,8 @@ def spreads_of(model: Model) -> Floats:
     return differing
 
 
-def in_range(values: Floats, bounds: Sequence[float]) -> Floats:
-    """`values`, which must be in a range.
+def in_range(values: Floats, bounds: Sequence[float], first: int = 0) -> Floats:
+    """`values`, which must be in a range. The number of the first image is `first`.
 
     Raises:
         InputError: one is not; the error names the image and the element.
@@ -76,7 +76,7 @@ def in_range(values: Floats, bounds: Sequence[float]) -> Floats:
         image, element = (int(place) for place in wrong[0])
         others = np.unique(wrong[:, 0]).size - 1
         raise InputError(
-            f"image {image} (counted from 0) has {rows[image, element]:.7g} at x[{element}]"
+            f"image {first + image} (counted from 0) has {rows[image, element]:.7g} at x[{element}]"
             f"{f', and {others} more are out of range' if others else ''}; inputs must be from {low:.6g} to "
             f"{high:.6g}, which the model owner's samples set: leave such images out, or ask the owner for a key with "
             "a wider range (other samples, or --input-range)"

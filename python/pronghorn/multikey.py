@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
-from pronghorn._inputs import as_inputs
+from pronghorn._inputs import Range, as_inputs
 from pronghorn._model import Model, Progress, Shaped, native_errors
 from pronghorn._multikey_plan import (
     ERROR,
@@ -350,6 +350,16 @@ class Client(Shaped):
         return Terms.of(self._native.terms())
 
     @property
+    def input_range(self) -> Range:
+        """The least and the largest input. Others are refused."""
+        return self.terms.input_range
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The model's own names of its classes; empty where they are 0, 1 and so on."""
+        return tuple(self._native.class_names)
+
+    @property
     def finish(self) -> list[str]:
         """What this side computes from the values in the end, such as `softmax`."""
         return self._native.finish
@@ -377,17 +387,21 @@ class Client(Shaped):
             _, outputs, self.last_stats = self._native.predict(values, progress)
         return outputs
 
-    def classify(self, inputs: npt.ArrayLike, *, outputs: str | None = None) -> Predictions:
+    def classify(
+        self, inputs: npt.ArrayLike, *, outputs: str | None = None, progress: Progress | None = None
+    ) -> Predictions:
         """Classes and probabilities of images.
 
         Args:
             inputs: `(images, *input_shape)`.
             outputs: what outputs are: `classes`, `labels` or `values`.
+            progress: called with images done and images in all.
 
         Raises: as `predict`.
         """
-        found = self.predict(inputs)
-        return Predictions.of(found, self.finish, kind_of(self.finish, self.output_shape, outputs))
+        found = self.predict(inputs, progress=progress)
+        kind = kind_of(self.finish, self.output_shape, outputs)
+        return replace(Predictions.of(found, self.finish, kind), class_names=self.class_names)
 
     def close(self) -> None:
         """Leaves the cloud."""

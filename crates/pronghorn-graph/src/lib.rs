@@ -14,6 +14,7 @@ pub mod function;
 pub mod geometry;
 pub mod graph;
 pub mod layout;
+pub mod names;
 pub mod oracle;
 pub mod passes;
 pub mod polynomial;

@@ -39,6 +39,8 @@ pub struct PolyGraph {
     pub low: f64,
     /// The client's operations on the result, in floating point.
     pub finish: Vec<Finish>,
+    /// The model's names of its classes, for the client; none where they are their indices.
+    pub class_names: Vec<String>,
 }
 
 /// One operator and what its value looks like. Holds weights: no Debug.

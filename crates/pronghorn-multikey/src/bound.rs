@@ -27,6 +27,8 @@
 //! Gains count the mean over the result. At the worst element noise is at most as many times that
 //! as the result has elements.
 
+use std::f64::consts::SQRT_2;
+
 use pronghorn_he::{
     ckks::Noise,
     flood,
@@ -177,16 +179,18 @@ impl<W: Word> Sum<'_, W> {
                         self.enter(noise, setting.scale(level + 1), gain);
                     }
                 }
-                let mut summed = self.relinearised(2, level, late) + common.refresh_noise();
-                if folds > 0 {
-                    summed = summed + common.rotation_noise(setting.limbs(level) + late, 2);
-                }
+                let summed = self.relinearised(2, level, late) + common.refresh_noise();
                 let last = setting.last(level, late);
                 let gain = match folds {
                     0 => bounds.slots,
                     _ => bounds.folded,
                 };
                 self.enter(summed, scale * last, gain);
+                if folds > 0 {
+                    // It is alike in every second, fourth copy and so on alone: twice its power.
+                    let noise = common.rotation_noise(setting.limbs(level) + late, 2);
+                    self.enter(noise, scale * last, gain * SQRT_2);
+                }
                 if late > 0 {
                     let rounding = common.rescaled_noise(Noise::default(), 2, last);
                     self.enter(rounding, scale, bounds.slots);
@@ -204,9 +208,8 @@ impl<W: Word> Sum<'_, W> {
 
     /// Of an input that is brought to a lower level.
     fn add_lowering(&mut self, node: usize, input: usize, gain: f64) {
-        let (steps, nodes) = (&self.program.steps, &self.program.network.nodes);
-        let to = steps[node].level + usize::from(nodes[node].op.is_product());
-        if steps[input].level == to {
+        let to = self.program.level_read(node);
+        if self.program.steps[input].level == to {
             return;
         }
         let (setting, parties) = (self.setting, self.parties(input));
@@ -214,6 +217,7 @@ impl<W: Word> Sum<'_, W> {
         let noise = self
             .common()
             .rescaled_noise(Noise::default(), parties, divisor);
-        self.enter(noise, setting.scale(to), gain);
+        let shared = self.program.lowered(input, to) as f64;
+        self.enter(noise, setting.scale(to), gain * shared.sqrt());
     }
 }

@@ -24,10 +24,19 @@ pub enum NetworkError {
         /// Name of the node.
         node: String,
     },
+    /// Names of classes that nobody should print.
+    #[error("a name of a class is too long, or has hidden characters: its owner must rename it")]
+    Names,
+    /// A node beside the way to the result.
+    #[error("the result does not depend on node {node}; leave it out")]
+    Unread {
+        /// Name of the node.
+        node: String,
+    },
     /// A layer of too many ciphertexts.
     #[error(
-        "node {node} has {elements} elements, which take too many ciphertexts of {slots} slots; use \
-         a smaller layer, or another trust level"
+        "node {node} has {elements} elements, which take too many ciphertexts of {slots} slots, or leave one without \
+         any; use a smaller layer, or another trust level"
     )]
     TooLarge {
         /// Name of the node.

@@ -18,8 +18,9 @@ pub struct Layout {
     pub periods: Vec<usize>,
     /// The place of each element; an element without one is zero.
     pub places: Vec<Option<Place>>,
-    /// True if the other slots are zero. Otherwise they hold partial sums, which depend on the
-    /// weights: nobody may decrypt them, and later layers multiply them by zero.
+    /// True if the other slots are zero. Otherwise they hold partial sums, or elements that were
+    /// left out. These depend on the weights: nobody may decrypt them, and later layers multiply
+    /// them by zero.
     pub clean: bool,
 }
 

@@ -455,7 +455,8 @@ impl<W: Word> Cloud<W> {
             .collect()
     }
 
-    /// The value at the scale of its level, from which it differs by the rounding of doubles.
+    /// The value at the scale of its level, from which it differs by the rounding of doubles, or of
+    /// a factor ([`Setting::check`]).
     fn settled(&self, x: Ciphertext<W>, level: usize) -> Result<Ciphertext<W>, NetworkError> {
         Ok(x.with_scale(self.setting.scale(level))?)
     }
@@ -472,8 +473,8 @@ impl<W: Word> Cloud<W> {
         }
         let setting = &self.setting;
         let limbs = setting.limbs(to + 1);
-        let factor = setting.scale(to) * setting.divisor(to + 1) / setting.scale(from);
-        let factor = setting.ring().scalar(1.0, factor.round(), limbs)?;
+        let factor = setting.lowering(from, to).round();
+        let factor = setting.ring().scalar(1.0, factor, limbs)?;
         let lower = |x: &Ciphertext<W>| {
             let x = x.drop_limbs(x.limbs() - limbs)?.mul_scalar(&factor)?;
             self.settled(x.rescale(setting.dropped())?, to)

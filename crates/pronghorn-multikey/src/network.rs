@@ -1,6 +1,6 @@
 //! The architecture of a network, which all parties know, and its program on slots.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use pronghorn_graph::{
     self as graph,
@@ -14,6 +14,9 @@ use crate::{
     layout::{Layout, Place},
     packing::{self, Input, Packing, Rows},
 };
+
+/// Most ciphertexts of all values and weights together. Each takes about a megabyte.
+const MOST_CIPHERTEXTS: usize = 1 << 16;
 
 /// The architecture of a polynomial network: operators, their shapes, and the range of inputs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -139,10 +142,14 @@ impl Network {
                     index == 0 && reach.is_finite() && *reach > 0.0 && is_range && inputs(0)
                 }
                 Op::Linear { geometry } => {
-                    let elements = geometry.in_channels * geometry.input[0] * geometry.input[1];
-                    let output = geometry.output().ok();
-                    let output = output.map(|[h, w]| geometry.out_channels * h * w);
-                    inputs(1) && input(0) == Some(elements) && output == Some(node.elements)
+                    // The output is there only if no product of sizes is too large.
+                    let sizes = geometry.output().map(|[h, w]| {
+                        let read = geometry.in_channels * geometry.input[0] * geometry.input[1];
+                        [read, geometry.out_channels * h * w]
+                    });
+                    let fits =
+                        |[read, made]: [usize; 2]| input(0) == Some(read) && made == node.elements;
+                    inputs(1) && sizes.is_ok_and(fits)
                 }
                 Op::Factor | Op::Square => inputs(1) && input(0) == Some(node.elements),
                 Op::Multiply | Op::Add => {
@@ -153,7 +160,10 @@ impl Network {
                     let inside = |source: &Source| {
                         input(source.input).is_some_and(|elements| source.index < elements)
                     };
-                    sources.len() == node.elements && sources.iter().flatten().all(inside)
+                    let count = 1..=packing::MOST_PRODUCTS;
+                    count.contains(&node.inputs.len())
+                        && sources.len() == node.elements
+                        && sources.iter().flatten().all(inside)
                 }
             };
             if !fits || !before {
@@ -165,8 +175,22 @@ impl Network {
         output.map(|_| ()).ok_or(NetworkError::NoProducts)
     }
 
+    /// Refuses nodes that the result does not depend on. They would ask for levels that it has not.
+    fn check_readers(&self) -> Result<(), NetworkError> {
+        let mut read = vec![false; self.nodes.len()];
+        read[self.output] = true;
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if !read[index] {
+                let node = node.name.clone();
+                return Err(NetworkError::Unread { node });
+            }
+            node.inputs.iter().for_each(|&input| read[input] = true);
+        }
+        Ok(())
+    }
+
     /// Levels that are left at each value: the products between it and the result, on the longest
-    /// way. Zero for values that nobody reads.
+    /// way.
     fn levels(&self) -> Vec<usize> {
         let mut levels = vec![0; self.nodes.len()];
         for (index, node) in self.nodes.iter().enumerate().rev() {
@@ -269,8 +293,7 @@ pub struct Program {
     pub slots: usize,
     /// One for each node.
     pub steps: Vec<Step>,
-    /// For each node at most how often others do the same with the same ciphertext.
-    readers: Vec<usize>,
+    repeats: Repeats,
 }
 
 /// The value of a node.
@@ -310,9 +333,13 @@ impl Program {
         if levels[0] == 0 {
             return Err(NetworkError::NoProducts);
         }
+        network.check_readers()?;
         let shown = network.shown();
         let mut steps: Vec<Step> = Vec::with_capacity(network.nodes.len());
-        let mut input_packing = None;
+        // Ciphertexts of values and weights.
+        let mut all = 0;
+        // The layer that alone reads the input, and its packing.
+        let mut input_packing: Option<(usize, Packing)> = None;
         for (index, node) in network.nodes.iter().enumerate() {
             let layout = |place: usize| -> &Layout { &steps[node.inputs[place]].layout };
             let too_large = || NetworkError::TooLarge {
@@ -333,7 +360,8 @@ impl Program {
                     let found = first.map(|(reader, geometry)| {
                         let found =
                             packing::choose_first(geometry, node.elements, slots, shown[reader]);
-                        found.ok_or_else(too_large)
+                        let (input, packing) = found.ok_or_else(too_large)?;
+                        Ok::<_, NetworkError>((input, (reader, packing)))
                     });
                     let plain = Layout::in_order(node.elements, slots);
                     let in_order = || Input {
@@ -354,9 +382,10 @@ impl Program {
                     (layout, Work::Input(input))
                 }
                 Op::Linear { geometry } => {
-                    let chosen = input_packing
-                        .take()
-                        .or_else(|| packing::choose(geometry, layout(0), slots, shown[index]));
+                    let chosen = match &input_packing {
+                        Some((reader, packing)) if *reader == index => Some(packing.clone()),
+                        _ => packing::choose(geometry, layout(0), slots, shown[index]),
+                    };
                     placed(chosen, &|| packing::rows(geometry))?
                 }
                 Op::Factor if layout(0).has_copies() => {
@@ -396,10 +425,19 @@ impl Program {
                 }
                 Op::Rearrange(sources) => {
                     let inputs: Vec<&Layout> = (0..node.inputs.len()).map(layout).collect();
+                    let ciphertexts: usize = inputs.iter().map(|input| input.ciphertexts()).sum();
+                    // Before memory is taken for them.
+                    if ciphertexts > packing::MOST_PRODUCTS {
+                        return Err(too_large());
+                    }
                     (rearranged(sources, &inputs), Work::Slotwise)
                 }
             };
-            if layout.ciphertexts() > packing::MOST_PRODUCTS {
+            all += layout.ciphertexts();
+            if let Work::Linear(packing) = &work {
+                all += packing.products.iter().map(Vec::len).sum::<usize>();
+            }
+            if layout.ciphertexts() > packing::MOST_PRODUCTS || all > MOST_CIPHERTEXTS {
                 return Err(too_large());
             }
             let weights = node.op.has_weights();
@@ -418,12 +456,12 @@ impl Program {
             let name = network.nodes[network.output].name.clone();
             return Err(NetworkError::PartialSums { node: name });
         }
-        let readers = readers(&network, &steps);
+        let repeats = Repeats::of(&network, &steps);
         Ok(Self {
             network,
             slots,
             steps,
-            readers,
+            repeats,
         })
     }
 
@@ -448,7 +486,19 @@ impl Program {
     /// At most how often nodes do with one ciphertext what this one does, itself included: rotate
     /// it for a layer, or multiply it with the same other one. Their noise is one noise.
     pub(crate) fn readers(&self, index: usize) -> usize {
-        self.readers[index]
+        self.repeats.works[index]
+    }
+
+    /// At most how often a ciphertext of this value is brought to this level, as part of it or of
+    /// another value. It is rounded alike.
+    pub(crate) fn lowered(&self, value: usize, level: usize) -> usize {
+        let found = self.repeats.lowered.get(&(value, level));
+        found.copied().unwrap_or(1)
+    }
+
+    /// The level at which a node takes the values that it reads.
+    pub(crate) fn level_read(&self, node: usize) -> usize {
+        self.steps[node].level + usize::from(self.network.nodes[node].op.is_product())
     }
 
     /// What the program does, counted.
@@ -512,65 +562,109 @@ fn first_layer<'a>(network: &'a Network, uses: &[usize]) -> Option<(usize, &'a C
 
 /// What a ciphertext is, for noise: what follows from the same ciphertexts in the same way is the
 /// same. Of ciphertexts with fresh polynomials one polynomial is the same still.
+///
+/// A hash. Sums are exact, so their hashes add up: in any order they are one. Where two hashes were
+/// equal by chance, bounds would be larger.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Origin {
-    /// Of an input or a layer, by node and place.
-    Made(usize, usize),
-    /// By numbers of ciphertexts, the smaller one first.
-    Sum(usize, usize),
-    Product(usize, usize),
+struct Origin(u128);
+
+impl Origin {
+    fn hashed(what: u8, parts: [u128; 2]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&[what]);
+        parts.iter().for_each(|part| {
+            hasher.update(&part.to_le_bytes());
+        });
+        let mut hash = [0; 16];
+        hasher.finalize_xof().fill(&mut hash);
+        Self(u128::from_le_bytes(hash))
+    }
+
+    /// A ciphertext of an input or a layer.
+    fn made(node: usize, place: usize) -> Self {
+        Self::hashed(0, [node as u128, place as u128])
+    }
+
+    fn sum(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+
+    fn product(self, other: Self) -> Self {
+        Self::hashed(1, [self.0.min(other.0), self.0.max(other.0)])
+    }
+
     /// Rotations of a ciphertext.
-    Rotated(usize),
+    fn rotated(self) -> Self {
+        Self::hashed(2, [self.0, 0])
+    }
+
+    /// A ciphertext at a lower level.
+    fn lowered(self, level: usize) -> Self {
+        Self::hashed(3, [self.0, level as u128])
+    }
 }
 
-/// For each node how often the program does with one of its ciphertexts what it does: rotate it, or
-/// multiply it.
-fn readers(network: &Network, steps: &[Step]) -> Vec<usize> {
-    let mut numbers = HashMap::<Origin, usize>::new();
-    let mut number = |origin: Origin| {
-        let next = numbers.len();
-        *numbers.entry(origin).or_insert(next)
-    };
-    // The ciphertexts of values, and what a node rotates or makes by a product.
-    let mut values: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
-    let mut works: Vec<Vec<usize>> = Vec::with_capacity(steps.len());
-    for (index, (node, step)) in network.nodes.iter().zip(steps).enumerate() {
-        let of = |place: usize| &values[node.inputs[place]][..];
-        let pairs = |other: usize| {
-            let pairs = of(0).iter().zip(of(other));
-            pairs.map(|(&x, &y)| (x.min(y), x.max(y)))
+/// How often a program does the same with one ciphertext. What that adds to noise is then one noise.
+#[derive(Clone, PartialEq, Debug)]
+struct Repeats {
+    /// By node: of what it rotates, or makes by a product, the most.
+    works: Vec<usize>,
+    /// By value and level: of ciphertexts of the value that are brought to the level, the most.
+    lowered: BTreeMap<(usize, usize), usize>,
+}
+
+impl Repeats {
+    fn of(network: &Network, steps: &[Step]) -> Self {
+        let mut values: Vec<Vec<Origin>> = Vec::with_capacity(steps.len());
+        let mut works: Vec<Vec<Origin>> = Vec::with_capacity(steps.len());
+        let mut lowered = BTreeMap::<(usize, usize), Vec<Origin>>::new();
+        for (index, (node, step)) in network.nodes.iter().zip(steps).enumerate() {
+            let level = step.level + usize::from(node.op.is_product());
+            for &input in node
+                .inputs
+                .iter()
+                .filter(|&&input| steps[input].level != level)
+            {
+                let brought = || values[input].iter().map(|x| x.lowered(level)).collect();
+                lowered.entry((input, level)).or_insert_with(brought);
+            }
+            let of = |place: usize| &values[node.inputs[place]][..];
+            let pairs = |other: usize| of(0).iter().zip(of(other));
+            let value: Vec<Origin> = match &node.op {
+                Op::Square => pairs(0).map(|(x, y)| x.product(*y)).collect(),
+                Op::Multiply => pairs(1).map(|(x, y)| x.product(*y)).collect(),
+                Op::Add => pairs(1).map(|(x, y)| x.sum(*y)).collect(),
+                Op::Rearrange(_) => {
+                    let inputs = node.inputs.iter().map(|&input| &values[input]);
+                    inputs.flatten().copied().collect()
+                }
+                Op::Input { .. } | Op::Linear { .. } | Op::Factor => {
+                    let places = 0..step.layout.ciphertexts();
+                    places.map(|place| Origin::made(index, place)).collect()
+                }
+            };
+            works.push(match (&node.op, &step.work) {
+                (_, Work::Linear(_)) => of(0).iter().map(|x| x.rotated()).collect(),
+                (Op::Square | Op::Multiply, _) => value.clone(),
+                _ => Vec::new(),
+            });
+            values.push(value);
+        }
+        let mut counts = HashMap::<Origin, usize>::new();
+        let all = works.iter().chain(lowered.values()).flatten();
+        all.for_each(|&origin| *counts.entry(origin).or_default() += 1);
+        let most = |origins: &Vec<Origin>| {
+            let counts = origins.iter().map(|origin| counts[origin]);
+            counts.max().unwrap_or(1)
         };
-        let value: Vec<usize> = match &node.op {
-            Op::Square | Op::Multiply => {
-                let pairs = pairs(node.inputs.len() - 1);
-                pairs.map(|(x, y)| number(Origin::Product(x, y))).collect()
-            }
-            Op::Add => pairs(1).map(|(x, y)| number(Origin::Sum(x, y))).collect(),
-            Op::Rearrange(_) => {
-                let inputs = node.inputs.iter().map(|&input| &values[input]);
-                inputs.flatten().copied().collect()
-            }
-            Op::Input { .. } | Op::Linear { .. } | Op::Factor => {
-                let places = 0..step.layout.ciphertexts();
-                places
-                    .map(|place| number(Origin::Made(index, place)))
-                    .collect()
-            }
-        };
-        works.push(match (&node.op, &step.work) {
-            (_, Work::Linear(_)) => of(0).iter().map(|&x| number(Origin::Rotated(x))).collect(),
-            (Op::Square | Op::Multiply, _) => value.clone(),
-            _ => Vec::new(),
-        });
-        values.push(value);
+        Self {
+            works: works.iter().map(most).collect(),
+            lowered: lowered
+                .iter()
+                .map(|(&at, origins)| (at, most(origins)))
+                .collect(),
+        }
     }
-    let mut counts = vec![0; numbers.len()];
-    works
-        .iter()
-        .flatten()
-        .for_each(|&number| counts[number] += 1);
-    let most = |work: &Vec<usize>| work.iter().map(|&number| counts[number]).max();
-    works.iter().map(|work| most(work).unwrap_or(1)).collect()
 }
 
 fn unaligned(node: &Node) -> NetworkError {

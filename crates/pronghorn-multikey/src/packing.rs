@@ -62,6 +62,8 @@ pub struct Packing {
     pub folds: Vec<usize>,
     /// The layout of the output.
     pub output: Layout,
+    /// Where rotations are made of two: first parts are below this, second ones multiples of it.
+    split: Option<usize>,
 }
 
 /// For each output the elements it reads, and the weights: `(element, weight)`.
@@ -281,8 +283,7 @@ impl Packing {
     /// True if rotations are made of two each, so that their keys are about `2 sqrt(R)` where there
     /// are `R`.
     pub fn is_split(&self) -> bool {
-        let steps: BTreeSet<usize> = self.rotations().iter().map(|x| x.steps).collect();
-        steps.len() > MOST_KEYS
+        self.split.is_some()
     }
 
     /// For each part of the rotations how often one is read at most: by every ciphertext of the
@@ -307,18 +308,10 @@ impl Packing {
 
     /// The rotations by `steps` in one or two parts, the first of which many have in common.
     pub fn parts(&self, steps: usize) -> [usize; 2] {
-        if !self.is_split() {
-            return [steps, 0];
+        match self.split {
+            None => [steps, 0],
+            Some(split) => [steps % split, steps - steps % split],
         }
-        let all: BTreeSet<usize> = self.rotations().iter().map(|x| x.steps).collect();
-        let unit = all
-            .iter()
-            .filter(|&&x| x > 0)
-            .map(|x| x.trailing_zeros())
-            .min();
-        let half = all.len().ilog2().div_ceil(2);
-        let first = 1 << (unit.unwrap_or(0) + half);
-        [steps % first, steps - steps % first]
     }
 
     /// The steps that keys are needed for, to rotate the input.
@@ -346,13 +339,25 @@ impl Packing {
                 .map(|(rotation, weights)| Product { rotation, weights })
                 .collect()
         };
+        let steps = products.iter().flat_map(BTreeMap::keys).map(|x| x.steps);
         Some(Self {
+            split: split(&steps.collect()),
             products: products.into_iter().map(of_output).collect(),
             period,
             folds,
             output,
         })
     }
+}
+
+/// Where to split rotations by these steps; `None` where each has a key.
+fn split(steps: &BTreeSet<usize>) -> Option<usize> {
+    if steps.len() <= MOST_KEYS {
+        return None;
+    }
+    let unit = steps.iter().filter(|&&x| x > 0).map(|x| x.trailing_zeros());
+    let half = steps.len().ilog2().div_ceil(2);
+    Some(1 << (unit.min().unwrap_or(0) + half))
 }
 
 /// Output `o` at `base(o)`, a slot below `period`, as the sum of all slots that are `base(o)`

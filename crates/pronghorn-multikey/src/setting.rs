@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bound, Bounds, NetworkError, Program, network::Op, packing::Packing};
 
+/// Most that the rounding of a factor may change a value, relatively, when it goes to a lower level.
+const LOWERED: f64 = 1.0 / (1u64 << 40) as f64;
 /// Most bits of a scale.
 const MOST_SCALE: u32 = 300;
 
@@ -200,7 +202,24 @@ impl<W: Word> Setting<W> {
         }
     }
 
+    /// The factor of a value that is brought from a level to a lower one, before the division.
+    pub(crate) fn lowering(&self, from: usize, to: usize) -> f64 {
+        self.scale(to) * self.divisor(to + 1) / self.scale(from)
+    }
+
     fn check_scales(&self, program: &Program) -> Result<(), NetworkError> {
+        for (index, node) in program.network.nodes.iter().enumerate() {
+            let to = program.level_read(index);
+            let levels = node.inputs.iter().map(|&input| program.steps[input].level);
+            let mut factors = levels
+                .filter(|&from| from != to)
+                .map(|from| self.lowering(from, to));
+            if factors.any(|factor| (factor.round() / factor - 1.0).abs() > LOWERED) {
+                return Err(NetworkError::Chain {
+                    field: "scale of values that are brought to a lower level",
+                });
+            }
+        }
         let logs = &self.chain.weight_logs;
         let steps = program.network.nodes.iter().zip(&program.steps);
         let is_other = steps.into_iter().any(|(node, step)| {

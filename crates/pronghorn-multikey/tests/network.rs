@@ -89,6 +89,7 @@ impl Build {
             nodes: self.0,
             output,
             finish: Vec::new(),
+            class_names: Vec::new(),
         }
     }
 }
@@ -297,14 +298,12 @@ fn noise_power(graph: &PolyGraph, chain: Chain) -> f64 {
 /// Two layers with one input and one matrix, or one layer twice.
 fn branches(are_two: bool) -> PolyGraph {
     let mut build = Build::new(64, 1.0);
-    let first = build.dense(0, 12);
+    // No layer reads the input itself, so it has the same places in both networks.
+    let x = copied(&mut build, 0, 0..64);
+    let first = build.dense(x, 12);
     let second = match are_two {
-        true => build.push(build.0[first].op.clone(), vec![0], 12),
-        // Another reader of the input, so that it has the places of the other network.
-        false => {
-            build.factor(0);
-            first
-        }
+        true => build.push(build.0[first].op.clone(), vec![x], 12),
+        false => first,
     };
     let sum = build.pair(PolyOp::Add, [first, second]);
     build.graph(sum)
@@ -523,18 +522,44 @@ fn hostile_architectures_are_refused() {
         let build = Build(nodes);
         Network::of(&build.graph(output))
     };
-    let mut build = Build::new(4, 1.0);
-    let mut x = build.push(PolyOp::Rearrange(Vec::new()), Vec::new(), 0);
-    for _ in 0..60 {
-        x = build.push(PolyOp::Rearrange(Vec::new()), vec![x, x], 0);
+    let refused = |build: Build| Program::new(network(build.0), 4096).unwrap_err();
+    // Values of more and more ciphertexts: doubled, and by lists of inputs.
+    let mut build = Build::new(1, 1.0);
+    let x = (0..60).fold(0, |x, _| {
+        build.push(PolyOp::Rearrange(vec![None]), vec![x, x], 1)
+    });
+    build.dense(x, 2);
+    let error = refused(build);
+    assert!(matches!(error, NetworkError::TooLarge { .. }), "{error}");
+    let mut build = Build::new(1, 1.0);
+    let x = (0..2).fold(0, |x, _| {
+        build.push(PolyOp::Rearrange(vec![None]), vec![x; 4096], 1)
+    });
+    build.dense(x, 2);
+    let error = refused(build);
+    assert!(matches!(error, NetworkError::TooLarge { .. }), "{error}");
+    for inputs in [vec![], vec![0; 4097], vec![999]] {
+        let mut build = Build::new(4, 1.0);
+        let x = build.push(PolyOp::Rearrange(vec![None]), inputs, 1);
+        build.dense(x, 2);
+        let error = refused(build);
+        assert!(matches!(error, NetworkError::Shape { .. }), "{error}");
     }
-    build.dense(0, 2);
-    assert!(Program::new(network(build.0), 4096).is_ok());
+    // Sizes whose product is no number.
     let mut build = Build::new(4, 1.0);
-    build.push(PolyOp::Rearrange(vec![None]), vec![999], 1);
-    build.dense(0, 2);
-    let error = Program::new(network(build.0), 4096).unwrap_err();
+    let x = build.dense(0, 2);
+    if let PolyOp::Linear(layer) = &mut build.0[x].op {
+        layer.geometry.in_channels = usize::MAX;
+        layer.geometry.input = [2, 2];
+    }
+    let error = refused(build);
     assert!(matches!(error, NetworkError::Shape { .. }), "{error}");
+    // A node that leads nowhere.
+    let mut build = Build::new(4, 1.0);
+    build.square(0);
+    build.dense(0, 2);
+    let error = refused(build);
+    assert!(matches!(error, NetworkError::Unread { .. }), "{error}");
     // A graph of other operators.
     let mut build = Build::new(3, 1.0);
     let x = build.dense(0, 3);
@@ -543,6 +568,125 @@ fn hostile_architectures_are_refused() {
     let x = build.factor(0);
     let other = Bounds::of(&program, &build.graph(x));
     assert!(matches!(other, Err(NetworkError::OtherNetwork { .. })));
+}
+
+/// Planning a layer of thousands of rotations takes no longer than it has rotations.
+#[test]
+fn layers_of_many_rotations_are_planned_at_once() {
+    let mut build = Build::new(1, 1.0);
+    let x = build.push(
+        PolyOp::Rearrange(vec![Some(Source { input: 0, index: 0 }); 4096]),
+        vec![0; 4096],
+        4096,
+    );
+    let layers: Vec<_> = (0..12)
+        .map(|_| build.push(layer_of(vec![0.25; 4096], 4096), vec![x], 1))
+        .collect();
+    let x = layers
+        .into_iter()
+        .reduce(|x, y| build.pair(PolyOp::Add, [x, y]))
+        .expect("layers");
+    let network = Network::of(&build.graph(x));
+    let program = Program::new(network, 4096);
+    assert!(program.is_ok_and(|program| program.rotations()[0].len() < 200));
+}
+
+/// A result that is the product with a part of a value: in the slot of what was left out, noise meets
+/// it.
+#[test]
+fn bounds_count_what_a_slice_left_out() {
+    let mut build = Build::new(2, 1.0);
+    let wide = build.push(layer_of(vec![1.0, 0.0, 0.0, 64.0], 2), vec![0], 2);
+    let part = copied(&mut build, wide, 0..1);
+    let gate = build.dense(0, 1);
+    let product = build.pair(PolyOp::Multiply, [gate, part]);
+    let graph = build.graph(product);
+    let program = Program::new(Network::of(&graph), 4096).expect("the gate lies beside the part");
+    let bounds = Bounds::of(&program, &graph).expect("its network");
+    assert!(
+        bounds.nodes[gate].slots >= 64.0 / 2f64.sqrt(),
+        "{:?}",
+        bounds.nodes[gate]
+    );
+    let chain = Chain {
+        degree: 16_384,
+        base: vec![30, 30, 30],
+        level: vec![30, 30],
+        levels: 2,
+        special: vec![30],
+        scale_log: 58,
+        weight_logs: vec![0, 58],
+    };
+    check(&graph, chain);
+}
+
+/// Sums of the same ciphertexts in another order are the same ones, and so are their rotations.
+#[test]
+fn sums_in_another_order_have_one_noise() {
+    let chain = Chain {
+        degree: 16_384,
+        base: vec![30, 30, 30],
+        level: vec![30, 30],
+        levels: 2,
+        special: vec![30],
+        scale_log: 44,
+        weight_logs: vec![76, 76],
+    };
+    let power = |in_other_order: bool| {
+        let mut build = Build::new(64, 1.0);
+        let x = copied(&mut build, 0, 0..64);
+        let [a, b, c] = [0; 3].map(|_| build.dense(x, 64));
+        let left = build.pair(PolyOp::Add, [a, b]);
+        let sum = build.pair(PolyOp::Add, [left, c]);
+        let right = build.pair(PolyOp::Add, [b, c]);
+        let other = match in_other_order {
+            true => build.pair(PolyOp::Add, [a, right]),
+            false => build.pair(PolyOp::Add, [left, c]),
+        };
+        let first = build.dense(sum, 3);
+        let second = build.push(build.0[first].op.clone(), vec![other], 3);
+        let result = build.pair(PolyOp::Add, [first, second]);
+        let all = match in_other_order {
+            true => result,
+            // Read as well, so that both networks have the same nodes.
+            false => {
+                let third = build.push(build.0[first].op.clone(), vec![right], 3);
+                build.pair(PolyOp::Add, [result, third])
+            }
+        };
+        noise_power(&build.graph(all), chain.clone())
+    };
+    let [other, same] = [true, false].map(power);
+    // The third layer of the other network adds at most a half.
+    assert!(other >= 0.6 * same, "{other:e} {same:e}");
+}
+
+/// A value that is in another value twice is rounded alike in both places, when a lower level reads
+/// them.
+#[test]
+fn copies_at_a_lower_level_have_one_rounding() {
+    let program = |is_twice: bool| {
+        let mut build = Build::new(4, 1.0);
+        let v = build.dense(0, 4);
+        let w = if is_twice { v } else { build.dense(0, 4) };
+        let of = |input: usize| (0..4).map(move |index| Some(Source { input, index }));
+        let both = build.push(
+            PolyOp::Rearrange(of(0).chain(of(1)).collect()),
+            vec![v, w],
+            8,
+        );
+        let deep = build.square(both);
+        let deep = build.dense(deep, 3);
+        let shallow = build.dense(both, 3);
+        let sum = build.pair(PolyOp::Add, [deep, shallow]);
+        Network::of(&build.graph(sum))
+    };
+    let [twice, apart] = [true, false].map(program).map(|network| {
+        let program = Program::new(network, 4096).expect("it fits");
+        format!("{program:?}")
+    });
+    assert!(twice.contains("lowered: {(2, 1): 2}"), "{twice}");
+    assert!(apart.contains("lowered: {(3, 1): 1}"), "{apart}");
 }
 
 /// Squares of one ciphertext have one noise, behind rearrangements too.

@@ -49,6 +49,7 @@ fn graph() -> PolyGraph {
         ],
         output: 3,
         finish: vec![],
+        class_names: Vec::new(),
     }
 }
 

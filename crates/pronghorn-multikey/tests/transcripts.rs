@@ -41,6 +41,7 @@ fn graph() -> PolyGraph {
         ],
         output: 2,
         finish: vec![],
+        class_names: Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@ use std::{ops::Deref, sync::Arc};
 use pronghorn_graph::{
     features::FeatureScales,
     fixed::{Finish, Interval, ValueSpec},
+    names::{MAX_NAME, is_shown, of_classes},
 };
 use pronghorn_he::bfv::Parameters;
 use pronghorn_mpc::ot::silent::Chain;
@@ -41,9 +42,6 @@ const MAX_POOLED: usize = 1 << 32;
 
 /// Most functions after the result.
 const MAX_FINISH: usize = 16;
-
-/// Longest name, in bytes.
-pub(crate) const MAX_NAME: usize = 256;
 
 /// Largest absolute scale exponent of a value.
 const MAX_FRACTION_BITS: u32 = 64;
@@ -158,18 +156,13 @@ impl CheckedPlan {
         })
     }
 
-    /// The same plan with names of the classes ([`Plan::class_names`]); without, where one is too
-    /// long, or has hidden characters: clients would compare labels with another.
+    /// The same plan with names of the classes ([`Plan::class_names`], [`of_classes`]).
     ///
     /// # Errors
     /// The plan gets too long.
     pub(crate) fn with_class_names(&self, names: &[String]) -> Result<Self, PlanError> {
-        let class_names = match names.iter().all(|name| is_name(name)) {
-            true => names.to_vec(),
-            false => Vec::new(),
-        };
         self.with_longer(Plan {
-            class_names,
+            class_names: of_classes(names),
             ..self.0.plan.clone()
         })
     }
@@ -374,7 +367,7 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         ("class_names", &plan.class_names),
     ];
     for (name, found) in names {
-        if !found.iter().all(|name| is_name(name)) {
+        if !found.iter().all(|name| is_shown(name)) {
             let reason = format!("a name has at most {MAX_NAME} bytes and no hidden characters");
             return field(name, reason);
         }
@@ -436,28 +429,6 @@ fn check_class(plan: &Plan) -> Result<(), PlanError> {
 fn elements(step: &Step) -> usize {
     let shape = step.value.shape.iter();
     shape.fold(1, |product, &size| product.saturating_mul(size))
-}
-
-/// Whether a name may be printed as it is.
-fn is_name(name: &str) -> bool {
-    name.len() <= MAX_NAME && !name.chars().any(is_hidden)
-}
-
-/// Whether a character is not shown, or changes how others are: controls, and what sets the
-/// direction of a text. Joiners (U+200C and U+200D) belong to words.
-fn is_hidden(c: char) -> bool {
-    let alone = [
-        '\u{ad}', '\u{34f}', '\u{61c}', '\u{180e}', '\u{200b}', '\u{3164}', '\u{feff}', '\u{ffa0}',
-    ];
-    let ranges = [
-        '\u{115f}'..='\u{1160}',
-        '\u{200e}'..='\u{200f}',
-        '\u{2028}'..='\u{202e}',
-        '\u{2060}'..='\u{206f}',
-        '\u{fff9}'..='\u{fffb}',
-        '\u{e0000}'..='\u{e007f}',
-    ];
-    c.is_control() || alone.contains(&c) || ranges.iter().any(|range| range.contains(&c))
 }
 
 /// Inputs, trust level and range of a step. Steps before it were checked.
@@ -549,15 +520,4 @@ fn compile(plan: &Plan, forms: &[ShareForm]) -> Result<Vec<Derived>, PlanError> 
         compiled.map_err(|reason| refusal(plan, index, reason))
     };
     (0..plan.steps.len()).map(compile).collect()
-}
-
-/// A name shortened and without hidden characters.
-pub(crate) fn printable(name: &str) -> String {
-    let kept = name.chars().map(|c| if is_hidden(c) { '?' } else { c });
-    let mut length = 0;
-    let fits = |c: &char| {
-        length += c.len_utf8();
-        length <= MAX_NAME
-    };
-    kept.take_while(fits).collect()
 }

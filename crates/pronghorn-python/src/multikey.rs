@@ -454,6 +454,12 @@ impl CloudClient {
         finish.map(|finish| finish.name()).collect()
     }
 
+    /// The model's names of its classes.
+    #[getter]
+    fn class_names(&self) -> Vec<String> {
+        self.terms.description.face.class_names.clone()
+    }
+
     /// Sizes and bounds that all parties agree on.
     fn terms<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         terms_dict(py, &self.terms)

@@ -86,15 +86,7 @@ impl Link {
         timeouts: Timeouts,
         ends: Ends,
     ) -> Result<Self, SessionError> {
-        let handle = || {
-            transport
-                .try_clone()
-                .map_err(|source| SessionError::System {
-                    what: "a handle",
-                    source,
-                })
-        };
-        let (control, writing) = (handle()?, handle()?);
+        let (control, writing) = (handle(&*transport)?, handle(&*transport)?);
         let sent = Way::on_channel(party, binding);
         Ok(Self {
             frames: 0,
@@ -110,6 +102,11 @@ impl Link {
             ends,
             traffic: Traffic::default(),
         })
+    }
+
+    /// A handle that ends the connection while another thread waits on it.
+    pub(crate) fn control(&self) -> Result<Box<dyn Transport>, SessionError> {
+        handle(&*self.control)
     }
 
     /// What ends its waiting.
@@ -406,6 +403,12 @@ impl Link {
             _ => failure,
         }
     }
+}
+
+fn handle(transport: &dyn Transport) -> Result<Box<dyn Transport>, SessionError> {
+    let what = "a handle";
+    let handle = transport.try_clone();
+    handle.map_err(|source| SessionError::System { what, source })
 }
 
 impl Drop for Link {

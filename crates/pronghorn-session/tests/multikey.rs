@@ -198,6 +198,11 @@ fn a_delegate_attends_in_the_owners_place() {
     let read = |name: &str| fs::read_to_string(from.join(name)).expect("a list");
     assert!(read("clients") == own && read("clients.delegate") != own);
     assert!(read("clients.delegate").starts_with(&own));
+    // A delegate that was one before gets the owner's list again.
+    admit(&scratch, Party([7; 32]));
+    OwnerKeys::hand_over(&from, &to).expect("nobody uses it");
+    let there = fs::read_to_string(to.join("clients")).expect("the list went with the key");
+    assert!(there == read("clients") && !to.join("clients.delegate").exists());
 }
 
 /// A delegate that gives back another key, other terms, a longer list of clients or a ledger with

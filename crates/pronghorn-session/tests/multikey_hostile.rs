@@ -18,7 +18,7 @@ use pronghorn_ring::random::Seed;
 use pronghorn_session::{
     frame::{self, Kind, MAX_ERROR},
     message::{MAGIC, VERSION},
-    multikey::{CloudError, CloudOptions, Refusal},
+    multikey::{CloudError, CloudLimits, CloudOptions, Refusal},
 };
 
 /// Kinds of messages, as the documentation of the module has them.
@@ -339,6 +339,38 @@ fn owners_that_vanish_are_away_until_they_are_back() {
         check(asking.predict(&IMAGE), &IMAGE);
         back.stop();
     }
+}
+
+/// An owner whose line is dead and silent: whoever comes in its place is asked at once.
+#[test]
+fn owners_take_the_place_of_silent_ones() {
+    let scratch = Scratch::new();
+    // Longer than the client waits.
+    let limits = CloudLimits {
+        idle: Duration::from_secs(3600),
+        ..CloudLimits::default()
+    };
+    let options = CloudOptions {
+        limits,
+        ..CloudOptions::default()
+    };
+    let cloud = Cloud::start(&scratch, options);
+    let mut attending = Attending::start(&scratch, &cloud, 8, 1);
+    let party = attending.party;
+    let mut asking = client(&scratch, &cloud, party, "client");
+    attending.stop();
+    let publication = std::fs::read(scratch.at("owner").join("published")).expect("its name");
+    let mut silent = Raw::connect(&cloud);
+    silent.hello(1, party, &publication[..16]);
+    silent.expect(WANTED);
+    silent.expect(READY);
+    let found = thread::scope(|scope| {
+        let waiting = scope.spawn(|| asking.predict(&IMAGE));
+        silent.expect(INTRODUCTION);
+        attending = Attending::without_waiting(&scratch, &cloud, 8);
+        waiting.join().expect("no panic")
+    });
+    check(found, &IMAGE);
 }
 
 fn party_of(terms: &Terms<u32>, introduction: &[u8]) -> Party {

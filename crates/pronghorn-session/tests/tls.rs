@@ -220,6 +220,33 @@ fn plain_and_tls_tell_each_other_apart() {
     plain.serves_a_good_client(predicts);
 }
 
+/// A refusal before TLS is one that passes, in the client's own words.
+#[test]
+fn busy_servers_say_so_before_tls() {
+    let keys = Keys::new();
+    let limits = Limits {
+        caps: caps(&[("max-connections-in-all", 1)]),
+        ..patient()
+    };
+    let running = serve(keys.server(), limits);
+    let silent = TcpStream::connect(running.address()).expect("it listens");
+    let error = loop {
+        match connect(running.address(), keys.client("alice")) {
+            Ok(_) => thread::sleep(Duration::from_millis(5)),
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        error.is_retryable() && error.reason() == "busy",
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("said before TLS"), "{error}");
+    drop(silent);
+    while connect(running.address(), keys.client("alice")).is_err() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn foreign_bytes_are_refused() {
     let keys = Keys::new();

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from pronghorn import _native
@@ -18,12 +18,13 @@ from pronghorn._multikey_check import Case
 from pronghorn._multikey_plan import in_range
 from pronghorn._network import LogLine
 from pronghorn._output_file import OutputFile
-from pronghorn._outputs import Predictions, kind_of
+from pronghorn._outputs import kind_of
 from pronghorn.cli.caps import Caps, caps_of
 from pronghorn.cli.channel import ClientChannel, ServerChannel
 from pronghorn.cli.console import say
-from pronghorn.cli.inputs import classes_only, label_column, labels_of, read_names
+from pronghorn.cli.inputs import classes_only, labels_of, read_names
 from pronghorn.cli.log import LogOptions
+from pronghorn.cli.long_work import MOST_AT_ONCE, LongWork
 from pronghorn.cli.options import (
     DataOption,
     ExitWithStdin,
@@ -38,12 +39,13 @@ from pronghorn.cli.options import (
     OutputValueOption,
     Preparation,
 )
-from pronghorn.cli.predict import Wanted
+from pronghorn.cli.pieces import Attempts
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.results import SHOWN, Results
 from pronghorn.cli.signals import end_with_stdin, interrupt_on_signals
 from pronghorn.cli.spread import spread
 from pronghorn.cli.values import parse_size
+from pronghorn.cli.wanted import Wanted
 from pronghorn.errors import InputWarning
 
 app = typer.Typer(
@@ -116,6 +118,16 @@ class AtCloud:
             token=channel.token,
             insecure_plain_tcp=channel.insecure_plain_tcp,
         )
+
+    def joined(self, channel: ClientChannel) -> roles.Client:
+        """A connection that the model owner knows of, and whose public keys the cloud has."""
+        party = self.open(channel)
+        try:
+            party.join()
+        except BaseException:
+            party.close()
+            raise
+        return party
 
 
 @app.command()
@@ -305,6 +317,7 @@ def client(
     channel: ClientChannel,
     wanted: Wanted,
     preparation: Preparation,
+    work: LongWork,
     as_json: JsonOption = False,
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
@@ -314,37 +327,33 @@ def client(
     """
     if exit_with_stdin:
         end_with_stdin()
+    work.check(wanted.out)
+    if work.batch and wanted.out is not None:
+        _predict_pieces(inputs, at, channel, wanted, wanted.out, preparation, work, as_json)
+        return
     output = None if wanted.out is None else OutputFile(wanted.out)
     names = read_names(wanted.names)
     with at.open(channel) as party, progress_bar() as bar:
-        column = label_column(wanted.labels, inputs)
-        loaded = [preparation.load(path, party.input_shape, False, column) for path in inputs]
-        every = np.concatenate([each.images for each in loaded])
-        images = every[: wanted.limit]
-        beside = loaded[0].labels if len(inputs) == 1 else None
-        path = None if column else wanted.labels
-        known = labels_of(path, beside, len(images), len(every), column=column)
-        kind = kind_of(party.finish, party.output_shape, wanted.outputs, known)
-        truth = classes_only(known, kind, path)
-        titles = [title for each in loaded for title in each.titles][: wanted.limit]
+        batch = wanted.read(inputs, party, party.finish, preparation)
+        images = len(batch.images)
         if output is not None:
-            output.reserve(len(images), party.output_shape)
+            output.reserve(images, party.output_shape)
         terms = party.terms
-        in_range(images, terms.input_range)
-        say(f"client {party.name}; public keys take up to {terms.key_bytes / 1e6:,.0f} MB, sent once")
+        in_range(batch.images, terms.input_range)
+        say(_introduced(party))
         bar.phase("sending keys")
         sent = party.join()
         bar.phase("predicting")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InputWarning)
-            found = Predictions.of(party.predict(images, progress=bar.progress), party.finish, kind)
+            found = party.classify(batch.images, outputs=batch.kind, progress=bar.progress)
         stats = party.last_stats or {}
     unwritten = None if output is None else output.write(found)
-    accuracy = None if truth is None or found.classes is None else float(np.mean(found.classes == truth))
-    shown = Results(titles, found, wanted.top, names)
+    accuracy = batch.accuracy(found)
+    shown = Results(batch.titles, found, wanted.top, names)
     if as_json:
         record = {
-            "images": len(images),
+            "images": images,
             "trust": "multi-key",
             "client": party.name,
             "key_bytes_sent": sent,
@@ -355,16 +364,46 @@ def client(
         }
         print(json.dumps({**record, **shown.json()}))
     else:
-        shown.print(wanted.out, len(images) if unwritten is not None else SHOWN)
+        shown.print(wanted.out, images if unwritten is not None else SHOWN)
         if accuracy is not None:
             print(f"accuracy: {100 * accuracy:.2f} %")
         print(
-            f"{counted(len(images), 'image')} in {stats['seconds']:.2f} s, "
-            f"{stats['bytes_sent'] / len(images):,.0f} bytes an image sent and "
-            f"{stats['bytes_received'] / len(images):,.0f} received; outputs are within {terms.error:.3g}"
+            f"{counted(images, 'image')} in {stats['seconds']:.2f} s, "
+            f"{stats['bytes_sent'] / images:,.0f} bytes an image sent and "
+            f"{stats['bytes_received'] / images:,.0f} received; outputs are within {terms.error:.3g}"
         )
     if unwritten is not None:
         raise unwritten
+
+
+def _predict_pieces(
+    inputs: list[Path],
+    at: AtCloud,
+    channel: ClientChannel,
+    wanted: Wanted,
+    out: Path,
+    preparation: Preparation,
+    work: LongWork,
+    as_json: bool,
+) -> None:
+    """Predicts all inputs piece by piece, and writes the results once all are there."""
+    attempts = Attempts(lambda: at.open(channel), lambda party, images: (party.predict(images), None), work.give_up)
+    with ExitStack() as stack:
+        with closing(attempts):
+            party = attempts.connected()
+            opened = wanted.open(inputs, party, party.finish, preparation)
+            for first in range(0, len(opened.images), MOST_AT_ONCE):
+                in_range(opened.images[first : first + MOST_AT_ONCE], party.input_range, first)
+            running = stack.enter_context(work.begin(out, opened, {"owner": at.owner}, attempts, work.size(out) or 1))
+            say(_introduced(party))
+            attempts.close()
+            attempts.connect = lambda: at.joined(channel)
+            running.predict(party.output_shape)
+        running.end(party.finish, party.class_names, as_json)
+
+
+def _introduced(party: roles.Client) -> str:
+    return f"client {party.name}; public keys take up to {party.terms.key_bytes / 1e6:,.0f} MB, sent once"
 
 
 @app.command()

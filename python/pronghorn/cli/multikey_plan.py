@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pronghorn._multikey_plan import LEVEL, MultiKeyPlan
+import typer
+
+from pronghorn._multikey_plan import LEVEL, RESULTS, MultiKeyPlan
 from pronghorn.cli.options import ModelOptions, Preparation
 from pronghorn.cli.progress import progress_bar
 from pronghorn.errors import InputError
@@ -15,9 +17,21 @@ from pronghorn.errors import InputError
 READING = ("trust", "input_range", "shape", "output", "error", "name")
 """Options that have a meaning here. `error` is absolute."""
 
+ResultsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--results",
+        metavar="N",
+        min=1,
+        help=f"Results that a key of the model owner decrypts, under {LEVEL} (default: {RESULTS:,}).",
+    ),
+]
 
-def of_three(options: ModelOptions, unused: Mapping[str, object]) -> tuple[ModelOptions, dict[str, Any]]:
-    """The options of reading a model, and the error that is aimed at.
+
+def of_three(
+    options: ModelOptions, results: int | None, unused: Mapping[str, object]
+) -> tuple[ModelOptions, dict[str, Any]]:
+    """The options of reading a model, and the error and results that are aimed at.
 
     Raises:
         InputError: an option that has no meaning between three parties.
@@ -27,20 +41,31 @@ def of_three(options: ModelOptions, unused: Mapping[str, object]) -> tuple[Model
     wrong += [name for name, value in unused.items() if value]
     if wrong:
         raise InputError(f"{', '.join(wrong)} has no meaning at trust level {LEVEL}: leave it out")
-    aim = {} if options.error is None else {"error": options.error}
+    aim = {name: value for name, value in [("error", options.error), ("results", results)] if value is not None}
     return dataclasses.replace(options, trust=None, error=None), aim
+
+
+def of_two(results: int | None) -> None:
+    """Refuses what only three parties have.
+
+    Raises:
+        InputError: `results` was given.
+    """
+    if results is not None:
+        raise InputError(f"--results counts decryptions of a key, at trust level {LEVEL} alone: leave it out")
 
 
 def planned(
     path: Path,
     options: ModelOptions,
+    results: int | None,
     data: Path | None,
     labels: str | None,
     preparation: Preparation,
     unused: Mapping[str, object],
 ) -> MultiKeyPlan:
     """The plan of a model."""
-    reading, aim = of_three(options, unused)
+    reading, aim = of_three(options, results, unused)
     with progress_bar() as bar:
         bar.phase("reading the model")
         loaded = reading.calibrated(path, reading.of_plan(preparation), data, labels, preparation)

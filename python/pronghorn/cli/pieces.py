@@ -15,12 +15,11 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, TextIO, TypeVar
+from typing import IO, Any, Generic, Protocol, TextIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._network import Client
 from pronghorn._outputs import Predictions
 from pronghorn._streams import Images
 from pronghorn.cli.console import say
@@ -30,9 +29,20 @@ Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Result = TypeVar("Result")
 
+
+class Answering(Protocol):
+    """A connection to whoever predicts."""
+
+    def close(self) -> None: ...  # noqa: D102
+
+
+Party = TypeVar("Party", bound=Answering)
+
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 60.0
 """Seconds before the first new attempt, which double, and at most."""
+LONGEST_WAITS = {"owner-away": 5.0}
+"""The same by what is wrong, where it costs little to ask."""
 
 VERSION = 2
 """Of the layout of a folder of pieces."""
@@ -239,19 +249,21 @@ def end_of_failures(pieces: Pieces) -> RunError | None:
 
 
 @dataclass
-class Attempts:
+class Attempts(Generic[Party]):
     """Connects, and connects again after failures that pass, with pauses that grow."""
 
-    connect: Callable[[], Client]
+    connect: Callable[[], Party]
     """Makes a connection."""
+    ask: Callable[[Party, Floats], tuple[Floats, Flags | None]]
+    """The outputs of a piece, and which are beyond those of samples."""
     give_up: float
     """Seconds without a result after which a failure is final."""
-    client: Client | None = None
+    client: Party | None = None
     """The connection; None after a failure."""
     failures: int = 0
     """Failures in all."""
 
-    def connected(self) -> Client:
+    def connected(self) -> Party:
         """The connection.
 
         Raises:
@@ -266,13 +278,13 @@ class Attempts:
         Raises: as `connected`.
         """
         try:
-            return self._insist(lambda client: (client.predict(images), client.last_beyond_samples))
+            return self._insist(lambda client: self.ask(client, images))
         except RunError as error:
             if error.code != FAILED_CHECK:
                 raise
             return None
 
-    def _insist(self, act: Callable[[Client], Result]) -> Result:
+    def _insist(self, act: Callable[[Party], Result]) -> Result:
         began, pause = time.monotonic(), FIRST_PAUSE
         while True:
             try:
@@ -287,6 +299,7 @@ class Attempts:
                 if not error.retryable or time.monotonic() - began + pause > self.give_up:
                     raise
                 self.failures += 1
+                pause = min(pause, LONGEST_WAITS.get(error.code or "", LONGEST_PAUSE))
                 say(f"[yellow]{error.code}[/]: trying again in {pause:.1f} s")
             # Not all clients of a server that comes back at one time.
             time.sleep(pause * random.uniform(0.5, 1.0))

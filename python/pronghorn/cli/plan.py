@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pronghorn._multikey_plan import LEVEL
-from pronghorn.cli.multikey_plan import planned
+from pronghorn.cli.multikey_plan import ResultsOption, of_two, planned
 from pronghorn.cli.options import (
     DataOption,
     HtmlOption,
@@ -33,6 +33,7 @@ def plan(
     preparation: Preparation,
     as_json: JsonOption = False,
     html: HtmlOption = None,
+    results: ResultsOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show ranges and all parameters, too.")] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan here, as it is hashed and sent.")
@@ -40,9 +41,11 @@ def plan(
 ) -> None:
     """Show the cost of a secure run, and who learns what."""
     if model_options.trust == LEVEL:
-        made_of_three = planned(model, model_options, data, labels, preparation, unused={"--html": html, "--out": out})
+        unused = {"--html": html, "--out": out}
+        made_of_three = planned(model, model_options, results, data, labels, preparation, unused)
         print(made_of_three.to_json() if as_json else made_of_three)
         return
+    of_two(results)
     options = model_options.of_plan(preparation)
     with progress_bar() as bar:
         bar.phase("reading the model")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -17,36 +16,30 @@ import typer
 
 import pronghorn
 from pronghorn import _trust
-from pronghorn._inputs import names_of_labels, takes_bytes
 from pronghorn._model import Stats
 from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
-from pronghorn._outputs import INDICES, Predictions, beyond_samples, kind_of
+from pronghorn._outputs import Predictions
 from pronghorn._security import security_bits
-from pronghorn._streams import Images, open_images
 from pronghorn.cli.channel import ClientChannel
-from pronghorn.cli.console import say
-from pronghorn.cli.inputs import Labels, check_range, classes_only, label_column, labels_of, read_names
+from pronghorn.cli.inputs import check_range, read_names
+from pronghorn.cli.long_work import LongWork
 from pronghorn.cli.options import (
     ExitWithStdin,
     JsonOption,
-    LimitOption,
-    OutputsOption,
     Preparation,
     StoreOption,
     ThreadsOption,
     TrustOption,
 )
-from pronghorn.cli.pieces import Attempts, Pieces, check_format, digest, end_of_failures, write
+from pronghorn.cli.pieces import Attempts, Flags
 from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared, warn_of_limit
 from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
 from pronghorn.cli.spread import spread
-from pronghorn.errors import InputError, InputWarning, RangeWarning, RunError
-
-MOST_AT_ONCE = 1 << 12
-"""Images that are read at a time where no piece is predicted."""
+from pronghorn.cli.wanted import Batch, Wanted
+from pronghorn.errors import InputError, InputWarning, RunError
 
 
 @dataclass(frozen=True)
@@ -131,109 +124,6 @@ class Connection:
         )
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which images are predicted, and what is said of them."""
-
-    top: Annotated[
-        int | None, typer.Option(metavar="K", min=1, help="Print the K most probable classes (default: 1).")
-    ] = None
-    outputs: OutputsOption = None
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write outputs, classes and probabilities to npz, or outputs alone to npy."),
-    ] = None
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="True classes, to print the accuracy: npz, npy, IDX, CSV; or the column of a table that has them.",
-        ),
-    ] = None
-    names: Annotated[Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line.")] = None
-    limit: LimitOption = None
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """What is sent, and what is known of it."""
-
-    images: npt.NDArray[np.float32]
-    """`(images, *input_shape)`."""
-    titles: list[str]
-    """The name of each image."""
-    truth: Labels | None
-    """The class of each image."""
-    kind: str
-    """What the outputs are: `classes`, `labels` or `values`."""
-
-    def accuracy(self, found: Predictions) -> float | None:
-        """The share of images with the right class; None without labels."""
-        return None if self.truth is None else float(np.mean(found.classes == self.truth))
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """What a long work sends, of which only parts are in memory."""
-
-    images: Images
-    truth: Labels | None
-    """The class of each image."""
-    kind: str
-    """What the outputs are."""
-    were_bytes: bool
-    """Whether the files have bytes."""
-
-    def accuracy(self, found: Iterable[Predictions]) -> float | None:
-        """The share of images with the right class; None without labels."""
-        if self.truth is None:
-            return None
-        first, right = 0, 0
-        for part in found:
-            assert part.classes is not None
-            right += int(np.count_nonzero(part.classes == self.truth[first : first + len(part.classes)]))
-            first += len(part.classes)
-        return right / len(self.truth)
-
-
-@dataclass(frozen=True)
-class LongWork:
-    """How many inputs are predicted through failures."""
-
-    batch: Annotated[
-        bool,
-        typer.Option(
-            "--batch",
-            help="Predict any number of inputs in pieces, write each to OUT.parts as it comes, and connect again after "
-            "failures; --out is parquet, csv, npz or npy.",
-        ),
-    ] = False
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an earlier --batch to the same --out, with what is done of it.")
-    ] = False
-    piece: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Images of a piece of --batch (default: chosen by cost).")
-    ] = None
-    give_up: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.0, help="Time without a result until --batch ends.")
-    ] = 600.0
-
-    def check(self, out: Path | None) -> None:
-        """Refuses what does not go together.
-
-        Raises:
-            InputError: `--resume` or `--piece` without `--batch`, or that without a file that can be written.
-        """
-        if not self.batch:
-            for option, given in (("--resume", self.resume), ("--piece", self.piece is not None)):
-                if given:
-                    raise InputError(f"{option} is for --batch: give --batch, or leave {option} out")
-            return
-        if out is None:
-            raise InputError("--batch writes results as they come: give --out FILE")
-        check_format(out)
-
-
 @spread
 def predict(
     inputs: Annotated[
@@ -274,14 +164,14 @@ def predict(
         end_with_stdin()
     work.check(wanted.out)
     if work.batch and wanted.out is not None:
-        with ExitStack() as stack:
-            _predict_pieces(inputs, connection, channel, wanted, wanted.out, preparation, work, as_json, stack)
+        _predict_pieces(inputs, connection, channel, wanted, wanted.out, preparation, work, as_json)
         return
     output = None if wanted.out is None else OutputFile(wanted.out)
     names = read_names(wanted.names)
     with connection.open(channel) as client, progress_bar() as bar:
         plan = json.loads(client.plan_json())
-        batch = _read(inputs, client, plan["finish"], wanted, preparation)
+        batch = wanted.read(inputs, client, plan["finish"], preparation)
+        check_range(batch.images, client.plan_json(), preparation, batch.were_bytes)
         if output is not None:
             output.reserve(len(batch.images), client.output_shape)
         if prepare:
@@ -315,116 +205,29 @@ def _predict_pieces(
     preparation: Preparation,
     work: LongWork,
     as_json: bool,
-    stack: ExitStack,
 ) -> None:
-    """Predicts all inputs piece by piece, and writes the results once all are there. `stack` gives the folder back."""
-    started = time.monotonic()
-    attempts = Attempts(lambda: connection.open(channel), work.give_up)
-    try:
-        client = attempts.connected()
-        plan = json.loads(client.plan_json())
-        batch = _open(inputs, client, plan["finish"], wanted, preparation)
-        earlier = Pieces.size_of(out) if work.resume else None
-        images, piece = len(batch.images), work.piece or earlier or client.piece
-        check_range(batch.images[:piece], client.plan_json(), preparation, batch.were_bytes)
-        inputs_digest = digest(batch.images, min(piece, MOST_AT_ONCE))
-        named = {"images": images, "inputs": inputs_digest, "plan": client.plan_hash, "piece": piece}
-        pieces = Pieces(out, named, work.resume)
-        stack.callback(pieces.release)
-        same = replace(connection, plan_hash=client.plan_hash, model=client.model)
-        missing = pieces.missing()
-        left = sum(map(len, missing))
-        attempts.connect = lambda: same.open(channel, max(left, 1))
-        done = images - left
-        if done:
-            say(f"{done:,} of {images:,} images are done already")
-        with progress_bar() as bar, warnings.catch_warnings():
-            # `check_range` has said it with the command line's words.
-            warnings.simplefilter("ignore", InputWarning)
-            # Said once, of all pieces.
-            warnings.simplefilter("ignore", RangeWarning)
-            bar.phase("predicting")
-            for each in missing:
-                found = attempts.predict(batch.images[each.start : each.stop])
-                if found is None:
-                    pieces.fail(each, client.output_shape)
-                else:
-                    pieces.add(each, *found)
-                done += len(each)
-                if bar.progress is not None:
-                    bar.progress(done, images)
-    finally:
-        attempts.close()
-    if failure := end_of_failures(pieces):
-        raise failure
-
-    def read(outputs: npt.NDArray[np.float32]) -> Predictions:
-        return replace(Predictions.of(outputs, plan["finish"], batch.kind), class_names=tuple(plan["class_names"]))
-
-    write(out, batch.images.titles, pieces, read)
-    accuracy = batch.accuracy(pieces.found(read))
-    known = [each.beyond_samples for each in pieces.found(read) if each.beyond_samples is not None]
-    beyond = sum(int(np.count_nonzero(each)) for each in known) if known else None
-    pieces.remove()
-    if beyond:
-        warnings.warn(beyond_samples(beyond, images), RangeWarning, stacklevel=2)
-    seconds = time.monotonic() - started
-    if as_json:
-        counts = {"images": images, "pieces": len(missing), "piece": piece, "failures": attempts.failures}
-        print(
-            json.dumps({**counts, "beyond_samples": beyond, "seconds": seconds, "accuracy": accuracy, "out": str(out)})
-        )
-        return
-    print(f"{images:,} images, all in {out}")
-    if accuracy is not None:
-        print(f"accuracy: {100 * accuracy:.2f} %")
+    """Predicts all inputs piece by piece, and writes the results once all are there."""
+    attempts = Attempts(lambda: connection.open(channel), _ask, work.give_up)
+    with ExitStack() as stack:
+        with closing(attempts):
+            client = attempts.connected()
+            plan = json.loads(client.plan_json())
+            opened = wanted.open(inputs, client, plan["finish"], preparation)
+            whose = {"plan": client.plan_hash}
+            size = work.size(out) or client.piece
+            check_range(opened.images[:size], client.plan_json(), preparation, opened.were_bytes)
+            running = stack.enter_context(work.begin(out, opened, whose, attempts, size))
+            same = replace(connection, plan_hash=client.plan_hash, model=client.model)
+            attempts.connect = lambda: same.open(channel, max(running.left, 1))
+            running.predict(client.output_shape)
+        running.end(plan["finish"], tuple(plan["class_names"]), as_json)
 
 
-def _open(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Opened:
-    """The images of all files, as far as they are wanted, unread."""
-    as_they_are = takes_bytes(client.input_range)
-    column = label_column(wanted.labels, paths)
-    values = preparation.values(as_they_are)
-    opened = [open_images(path, client.input_shape, values, column) for path in paths]
-    images = Images(opened, wanted.limit)
-    beside = opened[0].labels if len(paths) == 1 else None
-    path, names = None if column else wanted.labels, names_of_labels(client.class_names, wanted.outputs)
-    known = labels_of(path, beside, len(images), images.total, names, column)
-    _check_index(finish, wanted)
-    kind = kind_of(finish, client.output_shape, wanted.outputs, known)
-    truth = classes_only(known, kind, path)
-    return _Opened(images, truth, kind, any(each.were_bytes for each in opened))
+def _ask(client: Client, images: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], Flags | None]:
+    return client.predict(images), client.last_beyond_samples
 
 
-def _read(paths: list[Path], client: Client, finish: list[str], wanted: Wanted, preparation: Preparation) -> _Batch:
-    """The images of all files, as far as they are wanted, checked against the server's plan."""
-    as_they_are = takes_bytes(client.input_range)
-    column = label_column(wanted.labels, paths)
-    loaded = [preparation.load(path, client.input_shape, as_they_are, column) for path in paths]
-    images = np.concatenate([each.images for each in loaded])
-    total, images = len(images), images[: wanted.limit]
-    check_range(images, client.plan_json(), preparation, any(each.were_bytes for each in loaded))
-    beside = loaded[0].labels if len(paths) == 1 else None
-    path, names = None if column else wanted.labels, names_of_labels(client.class_names, wanted.outputs)
-    known = labels_of(path, beside, len(images), total, names, column)
-    _check_index(finish, wanted)
-    kind = kind_of(finish, client.output_shape, wanted.outputs, known)
-    titles = [title for each in loaded for title in each.titles]
-    return _Batch(images, titles[: wanted.limit], classes_only(known, kind, path), kind)
-
-
-def _check_index(finish: list[str], wanted: Wanted) -> None:
-    """Refuses options about values where the result is the index of a class."""
-    if not INDICES & set(finish):
-        return
-    useless = {"--top": wanted.top is not None, "--outputs": wanted.outputs not in (None, "classes")}
-    for option in [name for name, is_given in useless.items() if is_given]:
-        raise InputError(
-            f"the server's plan gives the class of each image, and no values or probabilities: leave {option} out"
-        )
-
-
-def _run(client: Client, batch: _Batch, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:
+def _run(client: Client, batch: Batch, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:
     """Runs the prediction `repeat` times; the last one's results, and the cost of each."""
     runs: list[Stats] = []
     with warnings.catch_warnings():

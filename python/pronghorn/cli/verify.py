@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,7 @@ from pronghorn._inputs import names_of_labels
 from pronghorn._model import Model
 from pronghorn._multikey_plan import LEVEL, MultiKeyPlan
 from pronghorn.cli.inputs import Numbers, classes_or_values, label_column, labels_of
-from pronghorn.cli.multikey_plan import of_three
+from pronghorn.cli.multikey_plan import ResultsOption, of_three, of_two
 from pronghorn.cli.options import (
     HtmlOption,
     JsonOption,
@@ -82,6 +82,7 @@ def verify(
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     html: HtmlOption = None,
+    results: ResultsOption = None,
 ) -> None:
     """Compare float model, fixed-point model and secure run on your data.
 
@@ -89,8 +90,10 @@ def verify(
     set it.
     """
     if model_options.trust == LEVEL:
-        verified(model, given, model_options, preparation, as_json, {"--html": html, "--no-secure": not secure})
+        unused = {"--html": html, "--no-secure": not secure}
+        verified(model, given, model_options, results, preparation, as_json, unused)
         return
+    of_two(results)
     options = model_options.of_plan(preparation)
     if given.samples is not None and model_options.input_range is not None:
         raise InputError("--samples set the range of the inputs: leave --input-range out, or --samples")
@@ -121,9 +124,10 @@ def verified(
     path: Path,
     given: Images,
     model_options: ModelOptions,
+    results: int | None,
     preparation: Preparation,
     as_json: bool,
-    unused: dict[str, object],
+    unused: Mapping[str, object],
 ) -> None:
     """Runs all roles of `multi-key` in this process.
 
@@ -132,7 +136,7 @@ def verified(
     """
     with progress_bar() as bar:
         bar.phase("reading the model")
-        reading, aim = of_three(model_options, unused)
+        reading, aim = of_three(model_options, results, unused)
         loaded = reading.load(path, reading.of_plan(preparation), preparation)
         case = _read(loaded, given, preparation, calibrate=model_options.input_range is None)
         made = MultiKeyPlan(case.model, **aim)

@@ -91,6 +91,7 @@ fn lowered(
         nodes: lowering.nodes,
         output: value_of[result],
         finish: finish.collect(),
+        class_names: Vec::new(),
     })
 }
 

@@ -218,8 +218,14 @@ impl<'a> Walk<'a> {
             slots.fold(0.0, |x: f64, &y| x.max(y))
         };
         let met_after = after(|x| &x.met);
+        // A rotation of two parts adds noise twice.
+        let rotations = if packing.is_some_and(|packing| packing.is_split()) {
+            2.0
+        } else {
+            1.0
+        };
         let largest =
-            after(|x| &x.absolute) * (error + 1.0) + after(|x| &x.read) + 2.0 * folded + 2.0;
+            after(|x| &x.absolute) * (error + rotations) + after(|x| &x.read) + 2.0 * folded + 2.0;
         let of_outputs = |f: fn(&Sums) -> &Vec<f64>| -> Vec<f64> {
             let places = step.layout.places.iter();
             places
@@ -308,6 +314,7 @@ impl<'a> Walk<'a> {
         let mut ways: Vec<Vec<Gain>> = vec![Vec::new(); network.nodes.len()];
         ways[network.output] = vec![Gain::of(Form::Diagonal(self.shares()))];
         let mut gains = vec![Gain::none(); network.nodes.len()];
+        let shown = network.shown();
         for (index, node) in network.nodes.iter().enumerate().rev() {
             let own = std::mem::take(&mut ways[index]);
             if own.is_empty() {
@@ -333,8 +340,13 @@ impl<'a> Walk<'a> {
                     ways[node.inputs[0]].push(gain.scaled(&squares));
                 }
                 Op::Multiply => {
-                    for [x, y] in [[0, 1], [1, 0]] {
-                        ways[node.inputs[x]].push(gain.scaled(&elements(node.inputs[y])));
+                    for [x, y] in [[0, 1], [1, 0]].map(|pair| pair.map(|at| node.inputs[at])) {
+                        // In a slot beside the result a factor that was left out there meets noise.
+                        let beside = shown[index] && !self.program.steps[y].layout.clean;
+                        ways[x].push(match beside {
+                            true => gain.total_times((self.values[y].reach() + SLACK).powi(2)),
+                            false => gain.scaled(&elements(y)),
+                        });
                     }
                 }
                 Op::Add => node

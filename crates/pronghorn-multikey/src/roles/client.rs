@@ -2,14 +2,12 @@
 
 use pronghorn_he::{
     ckks::{self, Encryptor, SeededCiphertext},
-    multikey::{
-        Choice, Contribution, Decryptor, EncryptionRing, MultiKeyError, Partial, Party, SecretKey,
-    },
+    multikey::{Choice, Contribution, Decryptor, MultiKeyError, Partial, Party, SecretKey},
 };
 use pronghorn_ring::{Word, random::Seed};
 
 use super::{
-    RoleError, Terms, damaged,
+    Described, RoleError, Terms, damaged,
     messages::{self, Answer, Offer, Outcome, objects},
 };
 
@@ -35,14 +33,16 @@ impl<W: Word> Client<W> {
     /// When the offer is damaged, its parameters are not secure, or its model is another owner's.
     pub fn new(offer: &[u8], owner: Party, seed: &Seed) -> Result<Self, RoleError> {
         let Offer { description, key } = messages::decode("offer", offer)?;
-        let terms = Terms::<W>::new(messages::description("offer", &description)?)?;
-        let common = terms.setting.common();
-        let key = ckks::PublicKey::decode(terms.setting.ring(), &key);
-        let found = EncryptionRing::new(common).insert(key.map_err(damaged("offer"))?)?;
+        let described = Described::<W>::new(messages::description("offer", &description)?)?;
+        let key = ckks::PublicKey::decode(described.ring(), &key);
+        let found = described.name_of(key.map_err(damaged("offer"))?)?;
         if found != owner {
             let expected = owner;
             return Err(RoleError::OtherOwner { found, expected });
         }
+        // A plan takes seconds. Only the owner's own network gets it.
+        let terms = described.terms()?;
+        let common = terms.setting.common();
         let secret = SecretKey::generate(common, seed);
         let of_decryptor = SecretKey::generate(common, seed);
         Ok(Self {

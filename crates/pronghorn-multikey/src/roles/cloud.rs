@@ -135,6 +135,11 @@ impl<W: Word> Service<W> {
         Ok(self.keys.insert_pair(keys.pair)?)
     }
 
+    /// Whether it has a client's keys.
+    pub fn has_keys(&self, client: Party) -> bool {
+        self.keys.get(client).is_ok()
+    }
+
     /// Forgets a client's keys.
     pub fn forget(&mut self, client: Party) {
         if client != self.owner {

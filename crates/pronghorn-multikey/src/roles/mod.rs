@@ -74,11 +74,11 @@ mod summary;
 
 use std::sync::Arc;
 
-use pronghorn_graph::{fixed::Finish, polynomial::PolyGraph};
+use pronghorn_graph::{fixed::Finish, names::is_shown, polynomial::PolyGraph};
 use pronghorn_he::{
-    ckks::wire::packed_len,
+    ckks::{self, Parameters, wire::packed_len},
     multikey::{
-        Ciphertext, MultiKeyError, Party, Rule,
+        Ciphertext, EncryptionRing, MultiKeyError, Party, Rule,
         wire::{ResumeError, WireError},
     },
 };
@@ -112,7 +112,7 @@ pub struct Description {
     pub nonce: [u8; 32],
 }
 
-/// The shapes of inputs and results, and the client's operations on the result.
+/// The shapes of inputs and results, the client's operations on the result, and names of classes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Face {
     /// Of an input.
@@ -121,6 +121,8 @@ pub struct Face {
     pub output: Vec<usize>,
     /// The client's operations on the result, in floating point.
     pub finish: Vec<Finish>,
+    /// The model's names of its classes; none where they are their indices.
+    pub class_names: Vec<String>,
 }
 
 impl Face {
@@ -130,6 +132,7 @@ impl Face {
             input: graph.nodes[0].shape.clone(),
             output: graph.result().shape.clone(),
             finish: graph.finish.clone(),
+            class_names: graph.class_names.clone(),
         }
     }
 
@@ -141,7 +144,7 @@ impl Face {
         }
     }
 
-    /// Refuses shapes that are not the network's.
+    /// Refuses shapes that are not the network's, and names that cannot be printed.
     fn check(&self, network: &Network) -> Result<(), NetworkError> {
         let ends = [(&self.input, 0), (&self.output, network.output)];
         for (shape, node) in ends {
@@ -153,6 +156,9 @@ impl Face {
                 let node = node.name.clone();
                 return Err(NetworkError::Shape { node });
             }
+        }
+        if !self.class_names.iter().all(|name| is_shown(name)) {
+            return Err(NetworkError::Names);
         }
         match self.finish.len() {
             0..=MOST_AXES => Ok(()),
@@ -240,6 +246,53 @@ pub enum RoleError {
     Random(#[from] RandomError),
 }
 
+/// A description and its ring: enough to know whose it is, before its network is planned.
+pub(crate) struct Described<W: Word> {
+    description: Description,
+    setting: Setting<W>,
+}
+
+impl<W: Word> Described<W> {
+    /// Of a description that may come from anyone.
+    pub fn new(description: Description) -> Result<Self, NetworkError> {
+        description.check()?;
+        let setting = Setting::new(description.chain.clone(), reference(&description))?;
+        Ok(Self {
+            description,
+            setting,
+        })
+    }
+
+    /// The ring.
+    pub fn ring(&self) -> &Parameters<W> {
+        self.setting.ring()
+    }
+
+    /// The name of the party with this encryption key.
+    pub fn name_of(&self, key: ckks::PublicKey<W>) -> Result<Party, MultiKeyError> {
+        EncryptionRing::new(self.setting.common()).insert(key)
+    }
+
+    /// All that follows from it.
+    pub fn terms(self) -> Result<Terms<W>, NetworkError> {
+        let Description {
+            network,
+            bounds,
+            chain,
+            results,
+            ..
+        } = &self.description;
+        let program = Program::new(network.clone(), chain.degree / 2)?;
+        let rule = self.setting.rule(&program, bounds, *results)?;
+        Ok(Terms {
+            program: Arc::new(program),
+            description: Arc::new(self.description),
+            setting: self.setting,
+            rule,
+        })
+    }
+}
+
 impl<W: Word> Terms<W> {
     /// Of a network, with primes for an error and a number of results, and random bytes that no
     /// other model has.
@@ -266,23 +319,7 @@ impl<W: Word> Terms<W> {
     /// When the network has no program, the primes do not have 128 bits of security, or floods do
     /// not fit.
     pub fn new(description: Description) -> Result<Self, NetworkError> {
-        description.check()?;
-        let Description {
-            network,
-            bounds,
-            chain,
-            results,
-            ..
-        } = &description;
-        let program = Program::new(network.clone(), chain.degree / 2)?;
-        let setting = Setting::new(chain.clone(), reference(&description))?;
-        let rule = setting.rule(&program, bounds, *results)?;
-        Ok(Self {
-            description: Arc::new(description),
-            program: Arc::new(program),
-            setting,
-            rule,
-        })
+        Described::new(description)?.terms()
     }
 
     /// Most bytes of any message but the publication, an offer, and public keys: of an encryption
@@ -348,6 +385,7 @@ impl<W: Word> Terms<W> {
 
 /// Largest sizes of a description that comes from elsewhere: half a gigabyte of packings.
 const MOST_NODES: usize = 1 << 10;
+const MOST_INPUTS: usize = 1 << 14;
 const MOST_ELEMENTS: usize = 1 << 22;
 const MOST_WEIGHTS: usize = 1 << 23;
 const MOST_PRIMES: usize = 64;
@@ -373,8 +411,12 @@ impl Description {
         let weights: usize = (self.network.nodes.iter())
             .map(|node| node.op.weights())
             .fold(0, usize::saturating_add);
+        let inputs = (self.network.nodes.iter())
+            .map(|node| node.inputs.len())
+            .fold(0, usize::saturating_add);
         let limits = [
             ("nodes of the network", self.network.nodes.len(), MOST_NODES),
+            ("inputs of all nodes", inputs, MOST_INPUTS),
             ("elements of all values", elements, MOST_ELEMENTS),
             ("weights of all outputs", weights, MOST_WEIGHTS),
             ("primes", primes.unwrap_or(usize::MAX), MOST_PRIMES),

@@ -107,6 +107,12 @@ impl<W: Word> Terms<W> {
         })
     }
 
+    /// Bytes of a client's public keys.
+    pub fn client_key_bytes(&self) -> usize {
+        let [steps, _] = self.program.rotations();
+        self.key_bytes(steps.len())
+    }
+
     /// Bytes of public keys for so many rotations (`he::multikey::wire`).
     fn key_bytes(&self, rotations: usize) -> usize {
         let ring = self.setting.ring();

@@ -3,14 +3,16 @@
 //! The batch engine spreads its work over thousands of images and takes as much for one. The
 //! coefficient engine costs the same for each image.
 
-use pronghorn_graph::fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec};
+use pronghorn_graph::{
+    fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, Linear, ValueSpec},
+    names::printable,
+};
 
 use super::{
     BuildError,
     method::{Lowered, consumers},
 };
 use crate::{
-    checked::printable,
     plan::Step,
     steps::{StepKind, activation::reveal::Reveal},
 };

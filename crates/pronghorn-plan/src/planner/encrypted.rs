@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pronghorn_graph::{
     fixed::ValueSpec,
+    names::printable,
     oracle,
     polynomial::{self, PolyGraph, PolyNode},
 };
@@ -16,7 +17,7 @@ use super::{
     schedule::{self, HEADROOM, Schedule},
 };
 use crate::{
-    checked::{CheckedPlan, printable},
+    checked::CheckedPlan,
     names::Names,
     plan::{BAND_BYTES, FORMAT, Plan, Step},
     rlwe::WordSize,

@@ -4,11 +4,12 @@ use pronghorn_graph::{
     fixed::{FixedGraph, Linear},
     float::Profile,
     graph::{Graph, Node, Op},
+    names::printable,
 };
 
 use super::{BuildError, BuildOptions, Built, fidelity::Target};
 use crate::{
-    checked::{CheckedPlan, printable},
+    checked::CheckedPlan,
     cost,
     names::Names,
     plan::{BAND_BYTES, FORMAT, LEAST_BAND_BYTES, MAX_BYTES, Plan, PlanError, Step},

@@ -3,6 +3,7 @@
 use pronghorn_graph::{
     float,
     graph::Graph,
+    names::of_classes,
     passes,
     polynomial::{self, PolyGraph},
 };
@@ -28,5 +29,8 @@ pub fn polynomial(graph: &Graph, options: &BuildOptions) -> Result<PolyGraph, Bu
         let input = &mut profile.values[0];
         [input.min, input.max] = samples::told([input.min, input.max], &samples, shape);
     }
-    Ok(polynomial::lower_finely(&graph, &profile, margin)?)
+    Ok(PolyGraph {
+        class_names: of_classes(&options.class_names),
+        ..polynomial::lower_finely(&graph, &profile, margin)?
+    })
 }

@@ -1,10 +1,10 @@
 //! What the model's owner decides.
 
+use pronghorn_graph::names::printable;
 use serde::{Deserialize, Serialize};
 
 use super::schedule::Passes;
 use crate::{
-    checked::printable,
     flood::LEAST_BITS,
     objective::{Goal, Network, Objective},
     plan::MODEL,

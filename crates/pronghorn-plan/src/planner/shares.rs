@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use pronghorn_graph::{
     fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, ValueSpec},
     geometry::ConvGeometry,
+    names::printable,
 };
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
     parameters, ranges,
 };
 use crate::{
-    checked::printable,
     plan::Step,
     rlwe::ShareBits,
     share_form::{self, Fault, LEAST_GUARD, LayerShares, MAX_BITS, ShareRules, Takes, share_forms},

@@ -1,6 +1,7 @@
 //! A client's channel.
 
 use std::{
+    io::Read,
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     sync::Arc,
@@ -27,7 +28,12 @@ use super::{
     stream::TlsStream,
     token::Token,
 };
-use crate::{error::SessionError, transport::Ends};
+use crate::{
+    error::{ErrorCode, SessionError},
+    frame,
+    message::ErrorMessage,
+    transport::{Ends, Timed},
+};
 
 /// How a client's connection is protected.
 #[derive(Clone, Debug, Default)]
@@ -193,6 +199,9 @@ impl ClientChannel {
             complete(connection, &exporter, &[], &mut line).map_err(|failure| match failure {
                 Failure::Line(error) => SessionError::from(error),
                 Failure::Tls(error) => read(error).into(),
+                Failure::Plain(first, error) => {
+                    refused(&first, &mut line).unwrap_or_else(|| read(error).into())
+                }
             })?;
         let (sealer, opener) = (established.sealer, established.opener);
         let binding = established.binding;
@@ -204,6 +213,23 @@ impl ClientChannel {
             name: None,
         })
     }
+}
+
+/// That the server has no place for now, which it says before TLS where it has no thread for that.
+/// Whoever is on the line could say so, too. So it is believed of refusals that pass, and their text
+/// is the client's own.
+fn refused(first: &[u8], line: &mut Timed) -> Option<SessionError> {
+    let mut payload = Vec::new();
+    frame::read_frame(&mut first.chain(line), &[], &mut payload).ok()?;
+    let ErrorMessage { code, .. } = ErrorMessage::decode(&payload).ok()?;
+    let passes = matches!(
+        code,
+        ErrorCode::Busy | ErrorCode::Stopping | ErrorCode::Limit
+    );
+    passes.then(|| SessionError::Peer {
+        code,
+        text: "it takes no further connection for now (said before TLS)".into(),
+    })
 }
 
 /// What the client makes of TLS's errors.

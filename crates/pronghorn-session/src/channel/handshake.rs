@@ -48,6 +48,8 @@ pub(super) fn timed(
 pub(super) enum Failure {
     Line(FrameError),
     Tls(Error),
+    /// The peer's first bytes are no record.
+    Plain([u8; HEADER], Error),
 }
 
 impl From<io::Error> for Failure {
@@ -210,7 +212,11 @@ fn tell(
 /// Reads the record that begins at `start`, behind what is there of it.
 fn read_record(line: &mut Timed, incoming: &mut Vec<u8>, start: usize) -> Result<(), Failure> {
     fill(line, incoming, start + HEADER)?;
-    let length = record_length(&incoming[start..])?.unwrap_or(HEADER);
+    let header = &incoming[start..];
+    let length = match (record_length(header), header.first_chunk()) {
+        (Err(error), Some(first)) if start == 0 => return Err(Failure::Plain(*first, error)),
+        (length, _) => length?.unwrap_or(HEADER),
+    };
     fill(line, incoming, start + length)
 }
 

@@ -281,7 +281,9 @@ impl Acceptor {
         let established = complete(connection, &exporter, &first, &mut line).map_err(
             |failure| match failure {
                 Failure::Line(error) => SessionError::from(error),
-                Failure::Tls(error) => ChannelError::of_server(error).into(),
+                Failure::Tls(error) | Failure::Plain(_, error) => {
+                    ChannelError::of_server(error).into()
+                }
             },
         )?;
         let name = established.certificates.first().map(client_name);

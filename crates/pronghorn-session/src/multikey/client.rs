@@ -79,12 +79,13 @@ impl CloudClient {
         self.peer.send(What::Introduction, &introduction)?;
         let wanted = Wanted::decode(&self.peer.take(wait, What::Wanted, Wanted::BYTES)?)?;
         if wanted.send {
-            let keys = self.client.join()?;
-            let length = keys.len() as u64;
+            // Before they take memory.
+            let length = self.client.terms().client_key_bytes() as u64;
             announce(length);
             wanted.check(length)?;
+            let keys = self.client.join()?;
             self.peer.send(What::Keys, &keys)?;
-            self.keys_sent = Some(length);
+            self.keys_sent = Some(keys.len() as u64);
         }
         self.peer.take(wait, What::Ready, 0).map(drop)
     }

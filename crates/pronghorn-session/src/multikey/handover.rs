@@ -21,6 +21,8 @@ use super::{
 const CLIENTS_OF_DELEGATE: &str = "clients.delegate";
 /// A random number in both directories, while a key is on its way.
 const TRANSFER: &str = "transfer";
+/// In the directory of a delegate.
+const DELEGATED: &str = "delegated";
 
 impl OwnerKeys {
     /// Moves a key with its ledger and its clients to another directory, for a
@@ -99,9 +101,12 @@ fn begin(from: &Directory, to: &Directory) -> Result<(), CloudError> {
 
 /// Copies everything, the seed last.
 fn copy(from: &Directory, to: &Directory, seed: &Seed) -> Result<(), CloudError> {
-    match to.read(HANDED_OVER)? {
-        Some(_) => take_back(from, to, seed)?,
-        None => {
+    // An owner's directory takes its key back. Any other is a delegate's, however often it was one.
+    let is_owners = to.read(HANDED_OVER)?.is_some() && to.read(DELEGATED)?.is_none();
+    match is_owners {
+        true => take_back(from, to, seed)?,
+        false => {
+            put(to, DELEGATED, &[])?;
             for name in [TERMS, LEDGER, CLIENTS] {
                 if let Some(bytes) = from.read(name)? {
                     put(to, name, &bytes)?;

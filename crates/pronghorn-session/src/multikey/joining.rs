@@ -19,7 +19,8 @@ impl CloudServer {
     }
 
     /// Asks the model owner for the key of the pair with a client, where the cloud has none.
-    pub(super) fn take_pair(&self, client: Party) -> Result<(), CloudError> {
+    pub(super) fn take_pair(&self, joined: (Party, &[u8])) -> Result<(), CloudError> {
+        let (client, _) = joined;
         let name = pair_of(client);
         if self.directory.file(&name).exists() {
             return Ok(());
@@ -29,7 +30,8 @@ impl CloudServer {
             None => return Err(no_model()),
         };
         let idle = self.options.limits.idle;
-        let key = (self.attended).ask(What::Pair, &client.0, (What::PairKey, most), idle)?;
+        let asked = (What::Pair, &client.0[..]);
+        let key = (self.attended).ask(joined, asked, (What::PairKey, most), idle)?;
         let found = match &*self.published() {
             Some(published) => published.service.name_of_pair(&key)?,
             None => return Err(no_model()),

@@ -14,6 +14,7 @@ use crate::{
     link::Link,
     message::ErrorMessage,
     text::printable,
+    transport::Transport,
 };
 
 /// Longest body of a frame, in bytes.
@@ -34,6 +35,16 @@ pub(super) struct Peer {
 impl Peer {
     pub fn new(link: Link) -> Self {
         Self { link }
+    }
+
+    /// A handle that ends the connection while another thread waits on it.
+    pub fn control(&self) -> Result<Box<dyn Transport>, CloudError> {
+        Ok(self.link.control()?)
+    }
+
+    /// Why the peer has left while it was not its turn; none where it is there.
+    pub fn ended(&mut self) -> Option<SessionError> {
+        self.link.look()
     }
 
     /// Bytes sent and received.

@@ -6,7 +6,7 @@ use pronghorn_he::multikey::Party;
 
 use super::{
     attended::ALIVE,
-    cloud::{CloudServer, no_model},
+    cloud::{CloudServer, Published, no_model},
     error::{CloudError, Refusal},
     limits::Guest,
     message::{Wanted, What},
@@ -50,13 +50,12 @@ impl CloudServer {
             let text = format!("connection {id}: owner {owner} has published a model");
             self.log(Entry::new(Level::Info, "published", &text).number("session", id));
         }
-        peer.send(What::Ready, &[])?;
-        let text = format!("connection {id}: owner {owner} attends");
-        self.log(Entry::new(Level::Info, "attended", &text).number("session", id));
         let Some(peer) = line.take() else {
             return Ok(());
         };
-        let number = self.attended.attach(peer);
+        let number = self.attended.attach(peer)?;
+        let text = format!("connection {id}: owner {owner} attends");
+        self.log(Entry::new(Level::Info, "attended", &text).number("session", id));
         let ended = self.keep_alive(number);
         *line = self.attended.detach(number);
         ended
@@ -70,16 +69,12 @@ impl CloudServer {
                 if self.is_stopping() {
                     return Err(SessionError::Stopping.into());
                 }
-                if !self.attended.is(number) {
+                if !self.attended.is_there(number) {
                     return Ok(());
                 }
                 thread::sleep(TICK);
             }
-            let idle = self.options.limits.idle;
-            if self.attended.is(number) {
-                self.attended
-                    .ask(What::Alive, &[], (What::Alive, 0), idle)?;
-            }
+            self.attended.keep_alive(self.options.limits.idle)?;
         }
     }
 
@@ -122,8 +117,8 @@ impl CloudServer {
             None => return Err(no_model()),
         };
         // Before its keys: a stranger's are not taken.
-        self.attended
-            .introduce(client, &introduction, limits.idle)?;
+        let joined = (client, introduction.as_slice());
+        self.attended.introduce(joined, limits.idle)?;
         self.bind_client(client, identity)?;
         let wanted = Wanted {
             send: !self.has_keys(client),
@@ -132,7 +127,7 @@ impl CloudServer {
         if wanted.send {
             self.count_keys(&guest.whose)?;
         }
-        self.take_pair(client)?;
+        self.take_pair(joined)?;
         peer.send(What::Wanted, &wanted.encode())?;
         if wanted.send {
             self.take_keys(peer, client)?;
@@ -150,7 +145,6 @@ impl CloudServer {
             if header.what == What::Bye {
                 return Ok(());
             }
-            let joined = (client, introduction.as_slice());
             match self.image((peer, guest), joined, &request, most) {
                 Err(CloudError::Refused { refusal, text }) => peer.refuse(refusal, &text)?,
                 Err(CloudError::Role(error)) => {
@@ -165,27 +159,38 @@ impl CloudServer {
     fn image(
         &self,
         (peer, guest): (&mut Peer, &Guest),
-        (client, introduction): (Party, &[u8]),
+        joined: (Party, &[u8]),
         request: &[u8],
         most: u64,
     ) -> Result<(), CloudError> {
         let limits = &self.options.limits;
         self.count_request(&guest.whose)?;
         self.attended.check()?;
-        self.attended.introduce(client, introduction, limits.idle)?;
-        self.ready_keys(client)?;
+        self.attended.introduce(joined, limits.idle)?;
+        self.ready_keys(joined.0)?;
         let outcome = {
             let _turn = self.turn_for(&guest.whose)?;
             self.count_image(&guest.whose)?;
-            match &*self.published() {
-                Some(published) => published.service.evaluate(client, request)?,
-                None => return Err(no_model()),
-            }
+            self.evaluated(joined.0, request)?
         };
         peer.send(What::Outcome, &outcome)?;
-        let answer =
-            self.attended
-                .ask(What::Outcome, &outcome, (What::Answer, most), limits.idle)?;
+        let asked = (What::Outcome, outcome.as_slice());
+        let answer = (self.attended).ask(joined, asked, (What::Answer, most), limits.idle)?;
         peer.send(What::Answer, &answer)
+    }
+
+    /// The outcome of a request. Others may have taken the place of the client's keys while it
+    /// waited.
+    fn evaluated(&self, client: Party, request: &[u8]) -> Result<Vec<u8>, CloudError> {
+        loop {
+            match &*self.published() {
+                Some(Published { service, .. }) if service.has_keys(client) => {
+                    return Ok(service.evaluate(client, request)?);
+                }
+                Some(_) => {}
+                None => return Err(no_model()),
+            }
+            self.ready_keys(client)?;
+        }
     }
 }

@@ -56,6 +56,7 @@ pub fn graph(sign: i32) -> PolyGraph {
         ],
         output: 3,
         finish: vec![],
+        class_names: Vec::new(),
     }
 }
 

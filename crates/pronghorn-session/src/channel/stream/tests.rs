@@ -83,7 +83,7 @@ fn finished(result: Result<Established, Failure>) -> Established {
     match result {
         Ok(established) => established,
         Err(Failure::Line(error)) => panic!("{error}"),
-        Err(Failure::Tls(error)) => panic!("{error}"),
+        Err(Failure::Tls(error) | Failure::Plain(_, error)) => panic!("{error}"),
     }
 }
 

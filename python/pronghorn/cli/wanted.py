@@ -1,0 +1,145 @@
+"""The images and labels of files, as a server or a cloud takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from pronghorn._inputs import Range, names_of_labels, takes_bytes
+from pronghorn._outputs import INDICES, Predictions, kind_of
+from pronghorn._streams import Images, open_images
+from pronghorn.cli.inputs import Labels, Numbers, classes_only, label_column, labels_of
+from pronghorn.cli.options import LimitOption, OutputsOption, Preparation
+from pronghorn.errors import InputError
+
+
+class Asked(Protocol):
+    """Who predicts: its shapes, its range of inputs, and its names of classes."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def output_shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def input_range(self) -> Range: ...  # noqa: D102
+    @property
+    def class_names(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is sent, and what is known of it."""
+
+    images: npt.NDArray[np.float32]
+    """`(images, *input_shape)`."""
+    titles: list[str]
+    """The name of each image."""
+    truth: Labels | None
+    """The class of each image."""
+    kind: str
+    """What the outputs are: `classes`, `labels` or `values`."""
+    were_bytes: bool
+    """Whether the files have bytes."""
+
+    def accuracy(self, found: Predictions) -> float | None:
+        """The share of images with the right class; None without labels."""
+        return None if self.truth is None else float(np.mean(found.classes == self.truth))
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a long work sends, of which only parts are in memory."""
+
+    images: Images
+    truth: Labels | None
+    """The class of each image."""
+    kind: str
+    """What the outputs are."""
+    were_bytes: bool
+    """Whether the files have bytes."""
+
+    def accuracy(self, found: Iterable[Predictions]) -> float | None:
+        """The share of images with the right class; None without labels."""
+        if self.truth is None:
+            return None
+        first, right = 0, 0
+        for part in found:
+            assert part.classes is not None
+            right += int(np.count_nonzero(part.classes == self.truth[first : first + len(part.classes)]))
+            first += len(part.classes)
+        return right / len(self.truth)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which images are predicted, and what is said of them."""
+
+    top: Annotated[
+        int | None, typer.Option(metavar="K", min=1, help="Print the K most probable classes (default: 1).")
+    ] = None
+    outputs: OutputsOption = None
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write outputs, classes and probabilities to npz, or outputs alone to npy."),
+    ] = None
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="True classes, to print the accuracy: npz, npy, IDX, CSV; or the column of a table that has them.",
+        ),
+    ] = None
+    names: Annotated[Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line.")] = None
+    limit: LimitOption = None
+
+    def read(self, paths: list[Path], asked: Asked, finish: Sequence[str], preparation: Preparation) -> Batch:
+        """The images of all files, as far as they are wanted."""
+        as_they_are, column = takes_bytes(asked.input_range), label_column(self.labels, paths)
+        loaded = [preparation.load(path, asked.input_shape, as_they_are, column) for path in paths]
+        images = np.concatenate([each.images for each in loaded])
+        total, images = len(images), images[: self.limit]
+        beside = loaded[0].labels if len(paths) == 1 else None
+        kind, truth = self._labels(beside, len(images), total, column, asked, finish)
+        titles = [title for each in loaded for title in each.titles]
+        return Batch(images, titles[: self.limit], truth, kind, any(each.were_bytes for each in loaded))
+
+    def open(self, paths: list[Path], asked: Asked, finish: Sequence[str], preparation: Preparation) -> Opened:
+        """The same, unread."""
+        values, column = preparation.values(takes_bytes(asked.input_range)), label_column(self.labels, paths)
+        opened = [open_images(path, asked.input_shape, values, column) for path in paths]
+        images = Images(opened, self.limit)
+        beside = opened[0].labels if len(paths) == 1 else None
+        kind, truth = self._labels(beside, len(images), images.total, column, asked, finish)
+        return Opened(images, truth, kind, any(each.were_bytes for each in opened))
+
+    def _labels(
+        self,
+        beside: Numbers | None,
+        images: int,
+        total: int,
+        column: str | None,
+        asked: Asked,
+        finish: Sequence[str],
+    ) -> tuple[str, Labels | None]:
+        """What outputs are, and the class of each image."""
+        path, names = None if column else self.labels, names_of_labels(asked.class_names, self.outputs)
+        known = labels_of(path, beside, images, total, names, column)
+        self._check_index(finish)
+        kind = kind_of(finish, asked.output_shape, self.outputs, known)
+        return kind, classes_only(known, kind, path)
+
+    def _check_index(self, finish: Sequence[str]) -> None:
+        """Refuses options about values where the result is the index of a class."""
+        if not INDICES & set(finish):
+            return
+        useless = {"--top": self.top is not None, "--outputs": self.outputs not in (None, "classes")}
+        for option in [name for name, is_given in useless.items() if is_given]:
+            raise InputError(
+                f"the model gives the class of each image, and no values or probabilities: leave {option} out"
+            )
