@@ -22,8 +22,9 @@ pub use gains::gains;
 pub use ops::finish;
 pub use survey::{Roles, Survey, survey};
 
-/// Standard deviations of images' largest magnitudes that ranges are to hold.
-const DEVIATIONS: f64 = 3.0;
+/// Standard deviations of images' largest magnitudes that ranges are to hold: of pictures, and of
+/// rows and series, whose few values vary more.
+const DEVIATIONS: [f64; 2] = [3.0, 4.0];
 
 /// Fewer images say nothing of that.
 const LEAST_PEAKS: f64 = 8.0;
@@ -269,13 +270,13 @@ impl Statistics {
         self.peaks.merge(&other.peaks);
     }
 
-    fn profile(&self) -> ValueProfile {
+    fn profile(&self, deviations: f64) -> ValueProfile {
         let mean_square = self.square_sum / self.count as f64;
         ValueProfile {
             min: self.min,
             max: self.max,
             mean_square,
-            reach: self.peaks.reach(),
+            reach: self.peaks.reach(deviations),
         }
     }
 }
@@ -307,16 +308,16 @@ impl Peaks {
         self.largest = self.largest.max(other.largest);
     }
 
-    /// [`ValueProfile::reach`]: to [`DEVIATIONS`] standard deviations of the logarithms, where
-    /// there are enough to tell.
-    fn reach(&self) -> f64 {
+    /// [`ValueProfile::reach`]: to so many standard deviations of the logarithms, where there are
+    /// enough to tell.
+    fn reach(&self, deviations: f64) -> f64 {
         if self.count < LEAST_PEAKS {
             return 1.0;
         }
         let mean = self.sum / self.count;
         let variance = (self.squares - self.sum * mean).max(0.0) / (self.count - 1.0);
         // Rounding is no deviation.
-        let far = (mean + DEVIATIONS * variance.sqrt() - 1e-9).exp();
+        let far = (mean + deviations * variance.sqrt() - 1e-9).exp();
         (far / self.largest).clamp(1.0, MOST_REACH)
     }
 }

@@ -303,20 +303,27 @@ fn gains_of_what_does_not_matter_are_zero() {
 
 #[test]
 fn ranges_reach_beyond_samples_that_differ() {
-    let mut net = Net::new(&[2], 5);
-    net.same(Op::Relu, 0);
-    let reach = |peaks: &[f32]| {
+    let reach_of = |shape: &[usize], peaks: &[f32]| {
+        let mut net = Net::new(shape, 5);
+        net.same(Op::Relu, 0);
         let samples: Vec<f32> = peaks.iter().flat_map(|&peak| [peak, -0.5 * peak]).collect();
         let profile = float::profile(&net.graph, &samples, peaks.len()).unwrap();
         assert_eq!(profile.values[0].reach, 1.0);
         profile.values[1].reach
     };
+    let reach = |peaks: &[f32]| reach_of(&[2], peaks);
     assert_eq!(reach(&[3.0; 20]), 1.0);
     // Few say nothing. Of many the largest is far enough.
     assert_eq!(reach(&[1.0, 2.0, 4.0]), 1.0);
     let spread: Vec<f32> = (0..16).map(|i| 1.0 + i as f32 / 8.0).collect();
     let far = reach(&spread);
     assert!(far > 1.3 && far <= 2.0, "{far}");
+    // Rows vary more than pictures.
+    let of_pictures = reach_of(&[2, 1, 1], &spread);
+    assert!(
+        of_pictures > 1.1 && of_pictures < far,
+        "{of_pictures} {far}"
+    );
     let mut many = vec![1.0; 2000];
     many[7] = 1.2;
     assert_eq!(reach(&many), 1.0);

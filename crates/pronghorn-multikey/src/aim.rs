@@ -19,7 +19,10 @@ use pronghorn_ring::{
     security::{SecurityLevel, max_log_q},
 };
 
-use crate::{Bounds, Chain, Network, NetworkError, Program, SLACK, Setting, Work, network::Op};
+use crate::{
+    Bounds, Chain, Network, NetworkError, Program, SLACK, Setting, Work, network::Op,
+    setting::LOG_LOWERED,
+};
 
 /// The error that results should have at most, and how many results a key decrypts.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -326,10 +329,18 @@ fn of_level(
     room(scale + largest(levels), levels);
     let mut scales = vec![scale; levels + 1];
     let mut factors = vec![scale; levels];
+    let lowerings = program.lowerings();
+    // The scale for which a factor of `LOG_LOWERED` bits brings values to a level.
+    let lowered = |scales: &[f64], level: usize| {
+        let to_here = lowerings.iter().filter(|(_, to)| *to == level);
+        let needs = to_here.map(|&(from, _)| scales[from] + LOG_LOWERED + 1.0 - divisor);
+        needs.fold(f64::NEG_INFINITY, f64::max)
+    };
     for level in (0..levels).rev() {
         factors[level] = scale;
         if !needs.is_product[level] {
-            let log = needs.weights[level].max(values[level] - scale + of_level);
+            let wanted = values[level].max(lowered(&scales, level));
+            let log = needs.weights[level].max(wanted - scale + of_level);
             weight_logs[level] = log.max(1.0).ceil() as u32;
             factors[level] = f64::from(weight_logs[level]);
         }
@@ -340,7 +351,8 @@ fn of_level(
     }
     // Values may exceed all numbers.
     let fits = base < MOST_BASE;
-    if !fits {
+    let are_exact = (0..levels).all(|level| scales[level] >= lowered(&scales, level));
+    if !fits || !are_exact {
         return None;
     }
     let base = base.ceil().max(f64::from(2 * least_bits)) as u32;

@@ -187,7 +187,9 @@ impl<W: Word> Sum<'_, W> {
                 };
                 self.enter(summed, scale * last, gain);
                 if folds > 0 {
-                    // It is alike in every second, fourth copy and so on alone: twice its power.
+                    // It is alike in every second, fourth copy and so on alone: taken as twice its
+                    // power, without a proof. Where a level has several primes the last one divides
+                    // it, and the rounding by that is larger.
                     let noise = common.rotation_noise(setting.limbs(level) + late, 2);
                     self.enter(noise, scale * last, gain * SQRT_2);
                 }

@@ -496,6 +496,14 @@ impl Program {
         found.copied().unwrap_or(1)
     }
 
+    /// The levels between which values are brought.
+    pub(crate) fn lowerings(&self) -> BTreeSet<(usize, usize)> {
+        let values = self.repeats.lowered.keys();
+        values
+            .map(|&(value, to)| (self.steps[value].level, to))
+            .collect()
+    }
+
     /// The level at which a node takes the values that it reads.
     pub(crate) fn level_read(&self, node: usize) -> usize {
         self.steps[node].level + usize::from(self.network.nodes[node].op.is_product())

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bound, Bounds, NetworkError, Program, network::Op, packing::Packing};
 
-/// Most that the rounding of a factor may change a value, relatively, when it goes to a lower level.
-const LOWERED: f64 = 1.0 / (1u64 << 40) as f64;
+/// Least bits of a factor that brings values to a lower level: its rounding changes them by at most
+/// `2^-40`, relatively.
+pub(crate) const LOG_LOWERED: f64 = 39.0;
 /// Most bits of a scale.
 const MOST_SCALE: u32 = 300;
 
@@ -208,17 +209,12 @@ impl<W: Word> Setting<W> {
     }
 
     fn check_scales(&self, program: &Program) -> Result<(), NetworkError> {
-        for (index, node) in program.network.nodes.iter().enumerate() {
-            let to = program.level_read(index);
-            let levels = node.inputs.iter().map(|&input| program.steps[input].level);
-            let mut factors = levels
-                .filter(|&from| from != to)
-                .map(|from| self.lowering(from, to));
-            if factors.any(|factor| (factor.round() / factor - 1.0).abs() > LOWERED) {
-                return Err(NetworkError::Chain {
-                    field: "scale of values that are brought to a lower level",
-                });
-            }
+        let lowerings = program.lowerings();
+        let mut factors = lowerings.iter().map(|&(from, to)| self.lowering(from, to));
+        if factors.any(|factor| factor.log2() < LOG_LOWERED) {
+            return Err(NetworkError::Chain {
+                field: "scale of values that are brought to a lower level",
+            });
         }
         let logs = &self.chain.weight_logs;
         let steps = program.network.nodes.iter().zip(&program.steps);

@@ -689,6 +689,33 @@ fn copies_at_a_lower_level_have_one_rounding() {
     assert!(apart.contains("lowered: {(3, 1): 1}"), "{apart}");
 }
 
+/// A shortcut over many levels, whose layers make values larger: the factor that brings it down has
+/// room.
+#[test]
+fn long_shortcuts_have_exact_factors() {
+    let mut build = Build::new(16, 1.0);
+    let first = build.push(layer_of(identity(16, 1.0), 16), vec![0], 16);
+    let mut x = first;
+    for _ in 0..3 {
+        x = build.push(layer_of(identity(16, 30.0), 16), vec![x], 16);
+    }
+    let x = build.push(layer_of(identity(16, 1.0 / 27_000.0), 16), vec![x], 16);
+    let sum = build.pair(PolyOp::Add, [x, first]);
+    aimed(&build.graph(sum));
+}
+
+/// A multiple of the unit matrix.
+fn identity(elements: usize, factor: f64) -> Vec<f64> {
+    let entry = |at: usize| {
+        if at % (elements + 1) == 0 {
+            factor
+        } else {
+            0.0
+        }
+    };
+    (0..elements * elements).map(entry).collect()
+}
+
 /// Squares of one ciphertext have one noise, behind rearrangements too.
 #[test]
 fn rearranged_values_have_one_noise() {

@@ -71,6 +71,10 @@ class Log:
         if LEVELS.index(level) < self._least:
             return
         line = self._line(level, event, text, fields or {})
+        if not self._writer.is_alive():
+            # After `close`.
+            self._put(line)
+            return
         with self._lock:
             try:
                 self._lines.put_nowait(line)
@@ -91,12 +95,19 @@ class Log:
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
-            with self._lock:
-                lost, self._lost = self._lost, 0
-            if lost:
-                text = f"{lost} lines of this log are lost: nobody read it for a while"
-                line += "\n" + self._line("warning", "lost", text, {"lines": lost})
-            # A file that takes nothing more ends the log, not the server.
-            with contextlib.suppress(OSError, ValueError):
-                self._file.write(line + "\n")
-                self._file.flush()
+            self._put(line)
+            self._tell_lost()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        with self._lock:
+            lost, self._lost = self._lost, 0
+        if lost:
+            text = f"{lost} lines of this log are lost: nobody read it for a while"
+            self._put(self._line("warning", "lost", text, {"lines": lost}))
+
+    def _put(self, line: str) -> None:
+        # A file that takes nothing more ends the log, not the server.
+        with contextlib.suppress(OSError, ValueError):
+            self._file.write(line + "\n")
+            self._file.flush()

@@ -102,7 +102,6 @@ class Running(Generic[Party]):
     attempts: Attempts[Party]
     missing: list[range] = field(init=False)
     """The images of each piece that was not done when the work began."""
-    started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         """What is to do."""
@@ -168,7 +167,7 @@ class Running(Generic[Party]):
                 "piece": self.pieces.work["piece"],
                 "failures": self.attempts.failures,
                 "beyond_samples": beyond,
-                "seconds": time.monotonic() - self.started,
+                "seconds": time.monotonic() - self.attempts.started,
                 "accuracy": accuracy,
                 "out": str(self.out),
             }

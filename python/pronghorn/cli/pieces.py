@@ -13,7 +13,7 @@ import shutil
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TextIO, TypeVar
 
@@ -262,6 +262,7 @@ class Attempts(Generic[Party]):
     """The connection; None after a failure."""
     failures: int = 0
     """Failures in all."""
+    started: float = field(default_factory=time.monotonic)
 
     def connected(self) -> Party:
         """The connection.

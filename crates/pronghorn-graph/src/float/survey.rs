@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::{
-    FloatError, Profile, Run, Statistics, check_inputs,
+    DEVIATIONS, FloatError, Profile, Run, Statistics, check_inputs,
     gains::{self, Disturbed},
 };
 use crate::{graph::Graph, quantise::Rows, shape};
@@ -90,7 +90,8 @@ pub fn survey(
     }
     let mut values = Vec::new();
     if roles.profile {
-        values.extend(total.iter().map(Statistics::profile));
+        let deviations = DEVIATIONS[usize::from(graph.nodes[0].shape.len() <= 2)];
+        values.extend(total.iter().map(|value| value.profile(deviations)));
         // Inputs often have bounds. One beyond them is clamped, and counted.
         values[0].reach = 1.0;
     }

@@ -40,7 +40,7 @@ impl<W: Word> Client<W> {
             let expected = owner;
             return Err(RoleError::OtherOwner { found, expected });
         }
-        // A plan takes seconds. Only the owner's own network gets it.
+        // A large plan takes a minute. Only the owner's own network gets it.
         let terms = described.terms()?;
         let common = terms.setting.common();
         let secret = SecretKey::generate(common, seed);

@@ -126,8 +126,10 @@ pub(super) fn complete(
     line: &mut Timed,
 ) -> Result<Established, Failure> {
     let mut incoming = read.to_vec();
+    let mut is_first = true;
     if !incoming.is_empty() {
-        read_record(line, &mut incoming, 0)?;
+        read_record(line, &mut incoming, 0, is_first)?;
+        is_first = false;
     }
     let mut outgoing = Vec::new();
     loop {
@@ -157,7 +159,8 @@ pub(super) fn complete(
             Step::Ready if !connection.is_handshaking() => break,
             Step::Read | Step::Ready => {
                 let start = incoming.len();
-                read_record(line, &mut incoming, start)?;
+                read_record(line, &mut incoming, start, is_first)?;
+                is_first = false;
             }
         }
     }
@@ -210,11 +213,16 @@ fn tell(
 }
 
 /// Reads the record that begins at `start`, behind what is there of it.
-fn read_record(line: &mut Timed, incoming: &mut Vec<u8>, start: usize) -> Result<(), Failure> {
+fn read_record(
+    line: &mut Timed,
+    incoming: &mut Vec<u8>,
+    start: usize,
+    is_first: bool,
+) -> Result<(), Failure> {
     fill(line, incoming, start + HEADER)?;
     let header = &incoming[start..];
     let length = match (record_length(header), header.first_chunk()) {
-        (Err(error), Some(first)) if start == 0 => return Err(Failure::Plain(*first, error)),
+        (Err(error), Some(first)) if is_first => return Err(Failure::Plain(*first, error)),
         (length, _) => length?.unwrap_or(HEADER),
     };
     fill(line, incoming, start + length)

@@ -4,8 +4,8 @@ use std::{
     collections::BTreeSet,
     net::Shutdown,
     sync::{
-        Condvar, Mutex, PoisonError, TryLockError,
-        atomic::{AtomicU64, Ordering},
+        Condvar, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -17,7 +17,7 @@ use super::{
     message::What,
     peer::Peer,
 };
-use crate::{lock::lock, transport::Transport};
+use crate::{error::SessionError, lock::lock, transport::Transport};
 
 /// How often the owner hears from the cloud.
 pub(super) const ALIVE: Duration = Duration::from_secs(15);
@@ -32,15 +32,17 @@ pub(super) struct Attended {
     came: Condvar,
     /// Ends the line of the owner that came last, while somebody asks it.
     last: Mutex<Option<Line>>,
-    /// Counts connections, so that a later one is not ended in an earlier one's place.
-    next: AtomicU64,
+    /// Owners that are about to take the place.
+    coming: AtomicUsize,
 }
 
-/// A handle on a connection.
+/// A handle on a connection. A later one has a larger number.
 struct Line {
     number: u64,
     control: Box<dyn Transport>,
 }
+
+type Place<'a> = MutexGuard<'a, Option<Owner>>;
 
 struct Owner {
     peer: Peer,
@@ -52,27 +54,42 @@ struct Owner {
 impl Attended {
     /// Takes the owner's connection, in place of an earlier one, and tells the owner so; its number.
     /// Whoever asks the earlier one hears that its line has ended: it may be dead, and silent.
-    pub fn attach(&self, mut peer: Peer) -> Result<u64, CloudError> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let control = peer.control()?;
-        if let Some(earlier) = lock(&self.last).replace(Line { number, control }) {
-            // It may have ended already.
-            let _ = earlier.control.shutdown(Shutdown::Both);
-        }
-        let mut owner = lock(&self.owner);
-        let earlier = owner.take();
-        peer.send(What::Ready, &[])?;
-        *owner = Some(Owner {
-            peer,
-            number,
-            introduced: BTreeSet::new(),
-        });
-        drop(owner);
+    pub fn attach(&self, peer: Peer) -> Result<u64, CloudError> {
+        self.coming.fetch_add(1, Ordering::SeqCst);
+        let attached = self.replace(peer);
+        self.coming.fetch_sub(1, Ordering::SeqCst);
+        // Whoever waits for it must not miss that it does not come.
+        drop(lock(&self.owner));
         self.came.notify_all();
+        let (number, earlier) = attached?;
         if let Some(mut earlier) = earlier {
             earlier.peer.close(None);
         }
         Ok(number)
+    }
+
+    fn replace(&self, mut peer: Peer) -> Result<(u64, Option<Owner>), CloudError> {
+        let number = {
+            let mut last = lock(&self.last);
+            let number = last.as_ref().map_or(0, |last| last.number + 1);
+            let control = peer.control()?;
+            if let Some(earlier) = last.replace(Line { number, control }) {
+                // It may have ended already.
+                let _ = earlier.control.shutdown(Shutdown::Both);
+            }
+            number
+        };
+        let mut owner = lock(&self.owner);
+        if owner.as_ref().is_some_and(|later| later.number > number) {
+            return Err(SessionError::Over.into());
+        }
+        peer.send(What::Ready, &[])?;
+        let earlier = owner.replace(Owner {
+            peer,
+            number,
+            introduced: BTreeSet::new(),
+        });
+        Ok((number, earlier))
     }
 
     /// Gives the connection of this number back, if it is still there.
@@ -87,6 +104,12 @@ impl Attended {
     /// Whether the connection of this number is there, and the owner has not left it. While somebody
     /// asks the owner it is.
     pub fn is_there(&self, number: u64) -> bool {
+        if lock(&self.last)
+            .as_ref()
+            .is_some_and(|last| last.number > number)
+        {
+            return false;
+        }
         let mut owner = match self.owner.try_lock() {
             Ok(owner) => owner,
             Err(TryLockError::WouldBlock) => return true,
@@ -100,7 +123,19 @@ impl Attended {
 
     /// Refuses where the owner is away.
     pub fn check(&self) -> Result<(), CloudError> {
-        lock(&self.owner).as_ref().map(drop).ok_or_else(away)
+        self.present(lock(&self.owner)).map(drop)
+    }
+
+    /// The owner's place once it is taken; an error where nobody comes.
+    fn present<'a>(&self, owner: Place<'a>) -> Result<Place<'a>, CloudError> {
+        let is_coming =
+            |owner: &mut Option<Owner>| owner.is_none() && self.coming.load(Ordering::SeqCst) > 0;
+        let waited = self.came.wait_timeout_while(owner, ATTACHING, is_coming);
+        let (owner, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match owner.is_some() {
+            true => Ok(owner),
+            false => Err(away()),
+        }
     }
 
     /// Tells the owner that the cloud is there.
@@ -137,25 +172,34 @@ impl Attended {
         &self,
         act: impl Fn(&mut Owner) -> Result<T, CloudError>,
     ) -> Result<T, CloudError> {
-        let mut owner = lock(&self.owner);
-        loop {
-            let found = owner.as_mut().ok_or_else(away)?;
-            let number = found.number;
+        let mut owner = self.present(lock(&self.owner))?;
+        for is_first in [true, false] {
+            let Some(found) = owner.as_mut() else { break };
             match act(found) {
-                Err(error) if !matches!(error, CloudError::Refused { .. }) => *owner = None,
+                // The other one may have decrypted the result, and its answer is lost: the client
+                // asks for another.
+                Err(CloudError::Refused {
+                    refusal: Refusal::Owner,
+                    ..
+                }) if !is_first => break,
+                Err(error) if !matches!(error, CloudError::Refused { .. }) => {
+                    self.cut(owner.take());
+                    owner = self.present(owner)?;
+                }
                 done => return done,
             }
-            // Each turn waits for a later owner, so this ends.
-            if !lock(&self.last)
-                .as_ref()
-                .is_some_and(|last| last.number > number)
-            {
-                return Err(away());
-            }
-            let waited = self
-                .came
-                .wait_timeout_while(owner, ATTACHING, |owner| owner.is_none());
-            owner = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Err(away())
+    }
+
+    /// Ends the line of an owner that does not answer.
+    fn cut(&self, lost: Option<Owner>) {
+        let last = lock(&self.last);
+        if let (Some(last), Some(lost)) = (&*last, &lost)
+            && last.number == lost.number
+        {
+            // It may have ended already.
+            let _ = last.control.shutdown(Shutdown::Both);
         }
     }
 }

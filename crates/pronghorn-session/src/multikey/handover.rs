@@ -22,7 +22,7 @@ const CLIENTS_OF_DELEGATE: &str = "clients.delegate";
 /// A random number in both directories, while a key is on its way.
 const TRANSFER: &str = "transfer";
 /// In the directory of a delegate.
-const DELEGATED: &str = "delegated";
+pub(super) const DELEGATED: &str = "delegated";
 
 impl OwnerKeys {
     /// Moves a key with its ledger and its clients to another directory, for a

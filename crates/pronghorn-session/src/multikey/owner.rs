@@ -22,6 +22,7 @@ use pronghorn_ring::random::Seed;
 use super::{
     error::{CloudError, Refusal},
     files::Directory,
+    handover::DELEGATED,
     message::{Hello, Role, Wanted, What, malformed},
     peer::{Peer, connect, unless_cancelled},
 };
@@ -121,9 +122,10 @@ impl OwnerKeys {
                 for (name, bytes) in files {
                     put(&directory, name, bytes)?;
                 }
-                directory
-                    .remove(PUBLISHED)
-                    .map_err(CloudError::file(&directory.file(PUBLISHED)))?;
+                for name in [PUBLISHED, DELEGATED] {
+                    let removed = directory.remove(name);
+                    removed.map_err(CloudError::file(&directory.file(name)))?;
+                }
                 (terms, owner)
             }
         };
