@@ -103,6 +103,8 @@ def test_a_client_learns_results(files: tuple[Path, Path], tmp_path: Path) -> No
             assert refused.value.code == "not-admitted"
             assert not refused.value.retryable
             party.owner.admit(client.name)
+            with pytest.raises(InputError, match="the model owner's own name"):
+                party.owner.admit(name)
         with multikey.Client(cloud.address, name, tmp_path / "client") as client:
             sent = client.join()
             assert sent is not None

@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -69,6 +70,8 @@ Log = Callable[[LogLine], None]
 
 CLIENTS = "clients"
 """The file of an owner's directory with the names of its clients, one a line."""
+OWNER = "name"
+"""The one with the owner's own name, which is no client's."""
 
 
 @dataclass(frozen=True)
@@ -195,6 +198,10 @@ class Attending:
         """Results that may still be decrypted."""
         return self._native.results_left
 
+    def _write_name(self) -> None:
+        with suppress(OSError):  # It serves `admit` alone.
+            (self._directory / OWNER).write_text(self.name + "\n", encoding="ascii")
+
     def admit(self, client: str) -> None:
         """Decrypts results for a client of this name from now on; see `admit`."""
         admit(self._directory, client)
@@ -263,6 +270,7 @@ class ModelOwner(Attending):
         self._directory = Path(directory)
         with native_errors(PlanError):
             self._native = _native.MultiKeyOwner(native, options, self._directory, *arguments)
+        self._write_name()
         stated = self.terms.error
         if error is not None and stated > error:
             text = (
@@ -290,6 +298,7 @@ class Delegate(Attending):
         self._directory = Path(directory)
         with native_errors(RunError):
             self._native = _native.MultiKeyOwner.delegate(self._directory)
+        self._write_name()
 
 
 class Client(Shaped):
@@ -428,10 +437,13 @@ def admit(directory: PathOption, client: str) -> None:
         client: the client's name, 64 hexadecimal digits.
 
     Raises:
-        InputError: no such name, or the directory cannot be written.
+        InputError: no such name, the owner's own, or the directory cannot be written.
     """
     name, path = party("client", client), Path(directory) / CLIENTS
     try:
+        own = Path(directory) / OWNER
+        if own.exists() and own.read_text(encoding="ascii").strip() == name:
+            raise InputError(f"{name} is the model owner's own name: give the client's (pronghorn multikey name)")
         known = path.read_text(encoding="ascii").split() if path.exists() else []
         if name not in known:
             with path.open("a", encoding="ascii") as file:
