@@ -707,7 +707,7 @@ fn long_shortcuts_have_exact_factors() {
 /// A multiple of the unit matrix.
 fn identity(elements: usize, factor: f64) -> Vec<f64> {
     let entry = |at: usize| {
-        if at % (elements + 1) == 0 {
+        if at.is_multiple_of(elements + 1) {
             factor
         } else {
             0.0

@@ -12,7 +12,7 @@ use super::{
     error::CloudError,
     files::Directory,
     owner::{
-        CLIENTS, HANDED_OVER, LEAVING, LEDGER, NAME, OwnerKeys, PUBLISHED, SEED, TERMS,
+        CLIENTS, DELEGATED, HANDED_OVER, LEAVING, LEDGER, NAME, OwnerKeys, PUBLISHED, SEED, TERMS,
         handed_over, put, resumed,
     },
 };
@@ -21,8 +21,6 @@ use super::{
 const CLIENTS_OF_DELEGATE: &str = "clients.delegate";
 /// A random number in both directories, while a key is on its way.
 const TRANSFER: &str = "transfer";
-/// In the directory of a delegate.
-pub(super) const DELEGATED: &str = "delegated";
 
 impl OwnerKeys {
     /// Moves a key with its ledger and its clients to another directory, for a

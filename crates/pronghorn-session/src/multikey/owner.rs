@@ -22,7 +22,6 @@ use pronghorn_ring::random::Seed;
 use super::{
     error::{CloudError, Refusal},
     files::Directory,
-    handover::DELEGATED,
     message::{Hello, Role, Wanted, What, malformed},
     peer::{Peer, connect, unless_cancelled},
 };
@@ -57,6 +56,8 @@ pub(super) const NAME: usize = 16;
 const NAME_OF_PARTY: u64 = 32;
 /// Where the key went, in a directory that has none any more.
 pub(super) const HANDED_OVER: &str = "handed-over";
+/// In the directory of a delegate.
+pub(super) const DELEGATED: &str = "delegated";
 /// The secret on its way to another directory.
 pub(super) const LEAVING: &str = "leaving.seed";
 
