@@ -319,7 +319,7 @@ impl<W: Word> Cloud<W> {
         for (index, node) in network.nodes.iter().enumerate() {
             let started = Instant::now();
             let level = steps[index].level;
-            let at = level + usize::from(node.op.is_product());
+            let at = self.program.level_read(index);
             let mut inputs = Vec::with_capacity(node.inputs.len());
             for &input in &node.inputs {
                 let value = values[input].as_deref().unwrap_or_default();

@@ -320,6 +320,13 @@ pub enum Work {
     Slotwise,
 }
 
+impl Step {
+    /// The level at which its node takes values.
+    fn level_read(&self, node: &Node) -> usize {
+        self.level + usize::from(node.op.is_product())
+    }
+}
+
 impl Program {
     /// The program of a network, layer by layer: in the slots of an earlier value that the layer's
     /// output meets, else with the cheapest packing.
@@ -506,7 +513,7 @@ impl Program {
 
     /// The level at which a node takes the values that it reads.
     pub(crate) fn level_read(&self, node: usize) -> usize {
-        self.steps[node].level + usize::from(self.network.nodes[node].op.is_product())
+        self.steps[node].level_read(&self.network.nodes[node])
     }
 
     /// What the program does, counted.
@@ -627,7 +634,7 @@ impl Repeats {
         let mut works: Vec<Vec<Origin>> = Vec::with_capacity(steps.len());
         let mut lowered = BTreeMap::<(usize, usize), Vec<Origin>>::new();
         for (index, (node, step)) in network.nodes.iter().zip(steps).enumerate() {
-            let level = step.level + usize::from(node.op.is_product());
+            let level = step.level_read(node);
             for &input in node
                 .inputs
                 .iter()

@@ -286,6 +286,19 @@ fn a_network_of_squares_is_the_oracles() {
     check(&squares(), chain);
 }
 
+/// Primes for as many levels as there are scales of weights.
+fn chain_of(scale_log: u32, weight_logs: &[u32]) -> Chain {
+    Chain {
+        degree: 16_384,
+        base: vec![30, 30, 30],
+        level: vec![30, 30],
+        levels: weight_logs.len(),
+        special: vec![30],
+        scale_log,
+        weight_logs: weight_logs.to_vec(),
+    }
+}
+
 /// The bound on the mean power of a result's noise.
 fn noise_power(graph: &PolyGraph, chain: Chain) -> f64 {
     let program = Program::new(Network::of(graph), chain.degree / 2).expect("it fits");
@@ -313,15 +326,7 @@ fn branches(are_two: bool) -> PolyGraph {
 /// it is that of twice one layer.
 #[test]
 fn layers_that_read_one_value_have_one_noise() {
-    let chain = |scale_log: u32, weight: u32| Chain {
-        degree: 16_384,
-        base: vec![30, 30, 30],
-        level: vec![30, 30],
-        levels: 1,
-        special: vec![30],
-        scale_log,
-        weight_logs: vec![weight],
-    };
+    let chain = |scale_log: u32, weight: u32| chain_of(scale_log, &[weight]);
     check(&branches(true), chain(60, 50));
     // Noise of rotations stands out at a small scale.
     let power = [true, false].map(|are_two| noise_power(&branches(are_two), chain(44, 76)));
@@ -608,30 +613,14 @@ fn bounds_count_what_a_slice_left_out() {
         "{:?}",
         bounds.nodes[gate]
     );
-    let chain = Chain {
-        degree: 16_384,
-        base: vec![30, 30, 30],
-        level: vec![30, 30],
-        levels: 2,
-        special: vec![30],
-        scale_log: 58,
-        weight_logs: vec![0, 58],
-    };
+    let chain = chain_of(58, &[0, 58]);
     check(&graph, chain);
 }
 
 /// Sums of the same ciphertexts in another order are the same ones, and so are their rotations.
 #[test]
 fn sums_in_another_order_have_one_noise() {
-    let chain = Chain {
-        degree: 16_384,
-        base: vec![30, 30, 30],
-        level: vec![30, 30],
-        levels: 2,
-        special: vec![30],
-        scale_log: 44,
-        weight_logs: vec![76, 76],
-    };
+    let chain = chain_of(44, &[76, 76]);
     let power = |in_other_order: bool| {
         let mut build = Build::new(64, 1.0);
         let x = copied(&mut build, 0, 0..64);
@@ -719,15 +708,7 @@ fn identity(elements: usize, factor: f64) -> Vec<f64> {
 /// Squares of one ciphertext have one noise, behind rearrangements too.
 #[test]
 fn rearranged_values_have_one_noise() {
-    let chain = Chain {
-        degree: 16_384,
-        base: vec![30, 30, 30],
-        level: vec![30, 30],
-        levels: 2,
-        special: vec![30],
-        scale_log: 58,
-        weight_logs: vec![0, 0],
-    };
+    let chain = chain_of(58, &[0, 0]);
     let power = |are_rearranged: bool| {
         let mut build = Build::new(16, 1.0);
         let squares = [0, 1].map(|_| {

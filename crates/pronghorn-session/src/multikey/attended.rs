@@ -121,11 +121,6 @@ impl Attended {
         }
     }
 
-    /// Refuses where the owner is away.
-    pub fn check(&self) -> Result<(), CloudError> {
-        self.present(lock(&self.owner)).map(drop)
-    }
-
     /// The owner's place once it is taken; an error where nobody comes.
     fn present<'a>(&self, owner: Place<'a>) -> Result<Place<'a>, CloudError> {
         let is_coming =

@@ -165,7 +165,6 @@ impl CloudServer {
     ) -> Result<(), CloudError> {
         let limits = &self.options.limits;
         self.count_request(&guest.whose)?;
-        self.attended.check()?;
         self.attended.introduce(joined, limits.idle)?;
         self.ready_keys(joined.0)?;
         let outcome = {
