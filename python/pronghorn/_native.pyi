@@ -59,6 +59,9 @@ class Compiled:
     def fidelity(self) -> dict[str, Any]:
         """The expected error: error, aim, about_mean, alike, images, outputs (error and rmse of each), outputs_text,
         text, warning."""
+    @property
+    def is_dithered(self) -> bool:
+        """Whether results differ from run to run."""
     def plan_text(self, details: bool = False, speed: Speed | None = None) -> str:
         """The plan, with the seconds of a machine or of the nominal CPU."""
     def plan_json(self) -> str: ...
@@ -81,7 +84,8 @@ class Compiled:
     def run_secure(
         self, inputs: NDArray[np.float32], threads: int | None = None, progress: Progress | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], dict[str, Any]]:
-        """Both parties in this process: integers, decoded values, and costs."""
+        """Both parties in this process: integers, decoded values, and costs. Where rounding is dithered, `oracle` is
+        what `run_oracle` would give with the run's own addends, and else None."""
 
 Offered = tuple[str | None, Compiled, list[str] | None]
 """A model with its name (of its plan where None), and the names of the clients that it is for."""
@@ -322,6 +326,9 @@ def passes() -> list[tuple[str, str]]:
 
 def openings() -> list[tuple[str, str]]:
     """What clients can learn in the end, each with what it is."""
+
+def roundings() -> list[tuple[str, str]]:
+    """How values between layers can lose bits, each with what it is."""
 
 def assumptions() -> list[tuple[str, str]]: ...
 def network(name: str) -> tuple[float, float]: ...

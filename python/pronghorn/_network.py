@@ -70,6 +70,7 @@ def serve(
     objective: str | None = None,
     network: str | None = None,
     assume: str | None = None,
+    rounding: str | None = None,
     key_checks: int | None = None,
     flood_bits: int | None = None,
     prepare: int = 16,
@@ -107,6 +108,7 @@ def serve(
         objective: what to choose the plan for, as in `Model.plan`.
         network: the network that latency is judged on, as in `Model.plan`.
         assume: what oblivious transfers may rest on, as in `Model.plan`.
+        rounding: how values between layers lose bits, as in `Model.plan`.
         key_checks: sets of keys that a client makes, as in `Model.plan`.
         flood_bits: bits of the distance that floods keep over all answers under a key, as in `Model.plan`.
         prepare: prepared batches to keep for each client at most; 0 prepares none. Further ones replace its oldest.
@@ -163,7 +165,7 @@ def serve(
     rest = None if keep_alive is None else _check.seconds("keep_alive", keep_alive)
     options: dict[str, Any] = {"trust": trust, "objective": objective, "memory": memory, "without": without}
     options |= {"engine": engine, "network": network, "assume": assume, "key_checks": key_checks}
-    options |= {"flood_bits": flood_bits}
+    options |= {"rounding": rounding, "flood_bits": flood_bits}
     offered = _offered(model, options)
     with native_errors(RunError):
         native = _native.Server(

@@ -9,6 +9,7 @@
 pub mod batch;
 pub mod coefficient;
 pub mod connection;
+pub mod dither;
 pub mod encrypted;
 mod error;
 pub mod exchange;

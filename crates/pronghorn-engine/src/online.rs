@@ -133,6 +133,16 @@ impl ClientRun {
         ClientInputs::new(model, inputs, batch)?.run(connection, prepared)
     }
 
+    /// Keeps this party's shares of what is rounded by a dither, for
+    /// [`Addends`](crate::dither::Addends).
+    pub fn keep_rounded(&mut self) {
+        self.run.rounded = Some(Vec::new());
+    }
+
+    pub(crate) fn take_rounded(&mut self) -> Vec<Share> {
+        self.run.rounded.take().unwrap_or_default()
+    }
+
     /// Input values outside the range of the samples, which were brought to its border.
     pub fn clamped_inputs(&self) -> usize {
         self.clamped
@@ -189,6 +199,15 @@ impl ServerRun {
     /// Seconds that this party has computed for each step so far; preludes count as step 0.
     pub fn step_seconds(&self) -> &[f64] {
         &self.0.step_seconds
+    }
+
+    /// As [`ClientRun::keep_rounded`].
+    pub fn keep_rounded(&mut self) {
+        self.0.rounded = Some(Vec::new());
+    }
+
+    pub(crate) fn take_rounded(&mut self) -> Vec<Share> {
+        self.0.rounded.take().unwrap_or_default()
     }
 
     /// Makes ready to receive `batch` images, for a connection of this batch alone.

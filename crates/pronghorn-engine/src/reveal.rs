@@ -142,6 +142,7 @@ fn elementwise(op: &ActivationOp, channel: usize, row: &mut [i32]) -> u32 {
         }
         ActivationOp::Table(ref table) => row.iter_mut().for_each(|word| *word = table.at(*word)),
         ActivationOp::MaxPool { .. } => unreachable!("pools end a chain"),
+        ActivationOp::Dither { .. } => unreachable!("the plan was checked"),
     }
     0
 }

@@ -77,6 +77,8 @@ pub(crate) struct Run {
     rows: u64,
     /// Seconds that this party has computed for each step so far; preludes count as step 0.
     pub step_seconds: Vec<f64>,
+    /// Shares of the inputs of steps that round by a dither, where they are kept.
+    pub rounded: Option<Vec<Share>>,
 }
 
 /// Where a batch that goes by bands is.
@@ -176,6 +178,7 @@ impl Run {
             doubt: None,
             rows_before: 0,
             step_seconds: vec![0.0; task.plan.steps.len()],
+            rounded: None,
         };
         run.advance()?;
         Ok(run)
@@ -233,6 +236,15 @@ impl Run {
             Some(bands) => bands.inputs(&self.plan),
             None => self.take_inputs(),
         };
+        if let Some(rounded) = &mut self.rounded
+            && self.plan.steps[self.step]
+                .kind
+                .as_step()
+                .dithers()
+                .is_some()
+        {
+            rounded.extend(inputs.first().cloned());
+        }
         let at = At {
             plan: &self.plan,
             connection: &self.connection,

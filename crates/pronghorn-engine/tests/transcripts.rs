@@ -7,8 +7,8 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 use crate::common::{
     network,
     networks::{
-        Middle, aided, aided_coefficient, around, class, deep, dense, has_words, in_bands, lean,
-        options, parts, plan, pooled_input, shared, ties, wide,
+        Middle, aided, aided_coefficient, around, class, deep, dense, dithered, has_words,
+        in_bands, lean, options, parts, plan, pooled_input, shared, ties, wide,
     },
     transcript::{
         self,
@@ -97,6 +97,9 @@ cases! {
     step_lean_silu: lean(&around(Middle::Silu), Engine::Coefficient, None), AHEAD;
     step_lean_padded_max_pool: lean(&around(Middle::PaddedMaxPool), Engine::Coefficient, None), AHEAD;
     step_lean_residual: lean(&around(Middle::Residual), Engine::Coefficient, None), AHEAD;
+    step_dithered_relu: dithered(&around(Middle::Relu), Engine::Coefficient, None), TWO_PARTY;
+    step_dithered_max_pool: dithered(&around(Middle::PaddedMaxPool), Engine::Coefficient, None), AHEAD;
+    slot_dithered_residual: dithered(&around(Middle::Residual), Engine::Slot, None), AHEAD;
     two_party_lean: lean(&network(1), Engine::Coefficient, None), TWO_PARTY;
     step_argmax: class(&ties(5), Engine::Coefficient, 2, Transfers::Extension), TWO_PARTY;
     step_argmax_at_once: class(&ties(5), Engine::Coefficient, 5, Transfers::Extension), AHEAD;

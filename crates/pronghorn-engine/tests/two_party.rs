@@ -4,18 +4,18 @@ use std::{convert::Infallible, sync::Arc};
 
 use crate::common::{
     check, exchange, exchange_with, network,
-    networks::{Middle, around, class, lean, lean_with, shared, ties},
+    networks::{Middle, around, class, dithered, lean, lean_with, shared, ties},
     numbers, tensors,
 };
 use pronghorn_engine::{
     ClientModel, ClientPreparation, ClientPrepared, ClientRun, Connection, EngineError, Machine,
-    ServerModel, ServerPreparation, ServerPrepared, ServerRun,
+    ServerModel, ServerPreparation, ServerPrepared, ServerRun, dither::Addends,
 };
 use pronghorn_graph::{
     fixed::{ActivationOp, LocalOp, ValueSpec},
     geometry::Window,
     graph::Graph,
-    oracle,
+    oracle::{self, OracleError},
 };
 use pronghorn_plan::{
     BuildOptions, Built, CheckedPlan, Engine, Plan, Step, StepKind, TrustLevel, build, cost,
@@ -87,6 +87,67 @@ fn taken_parts_equal_the_oracle() {
         let circuits = |step: &&Step| matches!(step.kind, StepKind::Garbled(_));
         assert!(built.plan.steps.iter().filter(circuits).count() <= 2);
     }
+}
+
+/// With the addends of the run, at any precision, and the steps that do not round so.
+#[test]
+fn dithered_runs_equal_the_oracle_with_their_addends() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        for middle in [
+            Middle::Relu,
+            Middle::LeakyRelu,
+            Middle::Silu,
+            Middle::PaddedMaxPool,
+            Middle::Residual,
+            Middle::Gate,
+            Middle::Concat,
+            Middle::Takes,
+        ] {
+            let mut found = 0;
+            for bits in [None, Some((5, 4)), Some((8, 8))] {
+                let built = dithered(&around(middle), engine, bits);
+                found += built.plan.dithered_steps().count();
+                check(&built, &numbers(32 * 3, 5), 3);
+            }
+            // A slope comes before the bits that it asks for.
+            assert_eq!(
+                found > 0,
+                !matches!(middle, Middle::LeakyRelu),
+                "{engine:?}"
+            );
+        }
+        let built = dithered(&network(1), engine, None);
+        assert!(built.plan.dithered_steps().count() > 1);
+        for batch in [1, 7] {
+            check(&built, &numbers(162 * batch, 5), batch);
+        }
+    }
+}
+
+/// The oracle takes no other run's addends, and two runs differ.
+#[test]
+fn addends_are_those_of_one_run() {
+    let built = dithered(&network(1), Engine::Coefficient, None);
+    let inputs = numbers(162 * 4, 5);
+    let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+    let run = |inputs: &[f32]| {
+        let mut client = ClientRun::new(model.plan().clone(), inputs, 4).expect("they fit");
+        let mut server = ServerRun::new(&model, 4).expect("the batch fits");
+        client.keep_rounded();
+        server.keep_rounded();
+        exchange(&mut client, &mut server).expect("an honest run succeeds");
+        let addends = Addends::of(&built.plan, &mut client, &mut server);
+        (client.finish_integers().expect("the run is over"), addends)
+    };
+    let (first, addends) = run(&inputs);
+    let (again, others) = run(&inputs);
+    assert_ne!(first, again);
+    let (integers, _) = built.plan.quantise(&inputs).expect("inputs are numbers");
+    let with = |addends: &Addends| built.oracle_of_run(&integers, 4, addends);
+    assert_eq!(with(&addends), Ok(first));
+    assert_eq!(with(&others), Ok(again));
+    let (_, strange) = run(&numbers(162 * 4, 6));
+    assert!(matches!(with(&strange), Err(OracleError::Shares { .. })));
 }
 
 fn lean_steps(built: &Built) -> usize {

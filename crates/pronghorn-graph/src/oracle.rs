@@ -1,6 +1,7 @@
 //! The oracle: the fixed-point graph evaluated plainly, written to be read.
 //!
-//! Every secure run must give exactly these integers. Each operator is a loop over its definition,
+//! Every secure run must give exactly these integers, with its own addends where rounding is
+//! dithered. Each operator is a loop over its definition,
 //! and every value is checked against its proven range. Some images go through a node together:
 //! its weights are made ready once for all of them.
 
@@ -13,7 +14,9 @@ use crate::{
     convolution::{Convolution, Longs, Numbers, Shorts, Words},
     fixed::{
         ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
-        ValueSpec, scalar,
+        ValueSpec,
+        dither::{self, Dither, Place},
+        scalar,
     },
     float,
     geometry::Window,
@@ -63,6 +66,12 @@ pub enum OracleError {
         low: i32,
         /// The range's other end.
         high: i32,
+    },
+    /// A run's shares of a value that is rounded by a dither stand for another value.
+    #[error("the run's shares of node {node} stand for other values than the oracle's")]
+    Shares {
+        /// Name of the node.
+        node: String,
     },
 }
 
@@ -151,6 +160,19 @@ fn floor(number: f64) -> i32 {
 /// When the graph is inconsistent, `inputs` does not hold `batch` images, or a value leaves its
 /// proven range.
 pub fn evaluate(graph: &FixedGraph, inputs: &[i32], batch: usize) -> Result<Vec<i32>, OracleError> {
+    evaluate_with(graph, inputs, batch, &dither::Alike)
+}
+
+/// The same with the addends of a run, of a graph with dithered rounding.
+///
+/// # Errors
+/// As [`evaluate`], or that the run has other values than these.
+pub fn evaluate_with(
+    graph: &FixedGraph,
+    inputs: &[i32],
+    batch: usize,
+    dither: &dyn Dither,
+) -> Result<Vec<i32>, OracleError> {
     graph.validate()?;
     let spec = graph.input();
     if spec.len().checked_mul(batch) != Some(inputs.len()) {
@@ -162,14 +184,20 @@ pub fn evaluate(graph: &FixedGraph, inputs: &[i32], batch: usize) -> Result<Vec<
         });
     }
     let evaluator = Evaluator::new(graph);
-    let of_images = |images: &[i32]| evaluator.images(images);
+    let together = match evaluator.is_small() {
+        true => SMALL_TOGETHER,
+        false => evaluator.together(),
+    };
+    let of_images = |(at, images): (usize, &[i32])| evaluator.images(images, at * together, dither);
     let results: Vec<Vec<i32>> = match evaluator.is_small() {
         true => inputs
-            .par_chunks(SMALL_TOGETHER * spec.len())
+            .par_chunks(together * spec.len())
+            .enumerate()
             .map(of_images)
             .collect::<Result<_, _>>()?,
         false => inputs
-            .chunks(evaluator.together() * spec.len())
+            .chunks(together * spec.len())
+            .enumerate()
             .map(of_images)
             .collect::<Result<_, _>>()?,
     };
@@ -217,6 +245,8 @@ pub(crate) struct Evaluator<'a> {
     last_reader: Vec<usize>,
     /// Where the elements of rearranged values come from, by node.
     sources: Vec<Option<Vec<Option<Source>>>>,
+    /// The nodes with dithered rounding.
+    dithered: Vec<usize>,
 }
 
 impl<'a> Evaluator<'a> {
@@ -237,7 +267,12 @@ impl<'a> Evaluator<'a> {
             op.sources(&node.inputs.iter().map(shape).collect::<Vec<_>>())
         });
         let sources = sources.collect();
+        let is_dithered = |&index: &usize| match &graph.nodes[index].op {
+            FixedOp::Activation(op) => op.dithered().is_some(),
+            _ => false,
+        };
         Self {
+            dithered: (0..graph.nodes.len()).filter(is_dithered).collect(),
             graph,
             last_reader,
             sources,
@@ -259,13 +294,36 @@ impl<'a> Evaluator<'a> {
         (ELEMENTS_TOGETHER / self.largest()).max(rayon::current_num_threads())
     }
 
-    /// The results of images, which stand one after the other in `inputs`.
-    fn images(&self, inputs: &[i32]) -> Result<Vec<i32>, OracleError> {
+    /// The results of images from number `first` on, which stand one after the other in `inputs`.
+    fn images(
+        &self,
+        inputs: &[i32],
+        first: usize,
+        dither: &dyn Dither,
+    ) -> Result<Vec<i32>, OracleError> {
         let length = self.graph.input().len();
         let mut values: Vec<Images> = vec![Vec::new(); self.graph.nodes.len()];
         for (index, node) in self.graph.nodes.iter().enumerate() {
             let found = match &node.op {
                 FixedOp::Input => Ok(inputs.chunks(length).map(<[i32]>::to_vec).collect()),
+                FixedOp::Activation(ActivationOp::Dither { shifts }) => {
+                    let mut images = self.own(index, node.inputs[0], &mut values);
+                    let number = self.dithered.binary_search(&index).unwrap_or_default();
+                    let rounded = images.par_iter_mut().enumerate().map(|(image, x)| {
+                        let place = Place {
+                            node: number,
+                            image: first + image,
+                            element: 0,
+                        };
+                        add_and_drop(shifts, x, place, dither)
+                    });
+                    rounded
+                        .collect::<Option<()>>()
+                        .ok_or_else(|| OracleError::Shares {
+                            node: node.name.clone(),
+                        })?;
+                    Ok(images)
+                }
                 _ => self.node(index, &mut values),
             };
             values[index] = checked(node, found)?;
@@ -278,7 +336,7 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     /// An integer of more than 32 bits: as it should be, and not modulo 2^32, only where the inputs
-    /// are in their proven ranges.
+    /// are in their proven ranges. Dithered values are rounded to the nearest.
     pub(crate) fn node(&self, index: usize, values: &mut [Images]) -> Result<Images, i64> {
         let node = &self.graph.nodes[index];
         let input = node.inputs[0];
@@ -514,8 +572,22 @@ fn activate(op: &ActivationOp, x: &mut [i32]) {
             scalar::requantise(x, shift, low, high)
         }),
         ActivationOp::Table(ref table) => each(x, |x| table.at(x)),
+        ActivationOp::Dither { ref shifts } => by_channel(x, shifts, |x, &shift| {
+            scalar::requantise(x, shift, i32::MIN, i32::MAX)
+        }),
         ActivationOp::MaxPool { .. } => unreachable!("it takes several values"),
     }
+}
+
+/// `(x + a) >> shift` with a run's addends, in place; `None` where the run has another value.
+fn add_and_drop(shifts: &[u32], x: &mut [i32], place: Place, dither: &dyn Dither) -> Option<()> {
+    let plane = x.len() / shifts.len();
+    x.iter_mut().enumerate().try_for_each(|(element, x)| {
+        let shift = shifts[element / plane];
+        let addend = dither.addend(Place { element, ..place }, *x, shift)?;
+        *x = ((i64::from(*x) + i64::from(addend)) >> shift) as i32;
+        Some(())
+    })
 }
 
 /// `reduce` over the values in the window at each channel and position, from `start` on.

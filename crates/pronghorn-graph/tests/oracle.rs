@@ -4,6 +4,7 @@ use pronghorn_graph::{
     fixed::{
         ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
         ValueSpec,
+        dither::{Dither, Place},
     },
     geometry::{ConvGeometry, Window},
     oracle::{self, OracleError},
@@ -136,6 +137,117 @@ fn activations() {
         run(op, &[1, 3, 3], &[0], &[1, 2, 2], &negative),
         [-1, -2, -4, -5]
     );
+}
+
+/// Addends of which each image and element has its own.
+struct Counted;
+
+impl Dither for Counted {
+    fn addend(&self, place: Place, value: i32, shift: u32) -> Option<u32> {
+        // One value is not the run's.
+        let addend = (place.node * 3 + place.image + place.element) as u32 % (1 << shift);
+        (value != 99).then_some(addend)
+    }
+}
+
+#[test]
+fn dithers_add_and_drop() {
+    let dither = |shifts: &[u32]| ActivationOp::Dither {
+        shifts: shifts.to_vec(),
+    };
+    let shape = [2, 3];
+    let op = FixedOp::Activation(dither(&[1, 2]));
+    let graph = graph(op, &shape, &[0], &shape);
+    let x = [-7, -2, 3, 5, 6, 7, 0, 1, 2, 3, 4, 5];
+    // Image 0 adds 0 1 0 and 3 0 1, image 1 adds 1 0 1 and 0 1 2.
+    let found = oracle::evaluate_with(&graph, &x, 2, &Counted).unwrap();
+    assert_eq!(found, [-4, -1, 1, 2, 1, 2, 0, 0, 1, 0, 1, 1]);
+    let strange = oracle::evaluate_with(&graph, &[99; 6], 1, &Counted);
+    assert!(matches!(strange, Err(OracleError::Shares { node }) if node == "node"));
+    // Without a run, the same each time, and right on average.
+    let op = FixedOp::Activation(dither(&[4]));
+    let graph = self::graph(op, &[4096], &[0], &[4096]);
+    let found = oracle::evaluate(&graph, &[37; 4096], 1).unwrap();
+    assert_eq!(oracle::evaluate(&graph, &[37; 4096], 1).unwrap(), found);
+    let mean = f64::from(found.iter().sum::<i32>()) / 4096.0;
+    assert!((mean - 37.0 / 16.0).abs() < 0.03, "{mean}");
+}
+
+/// The chain behind a layer begins with the dither; what shares do not hide stays as it is.
+#[test]
+fn networks_get_a_dither_behind_layers() {
+    let dense = Linear {
+        geometry: ConvGeometry::per_channel(2, [2, 2]),
+        weights: vec![3, -5],
+        bias: vec![0, 1],
+    };
+    let shape = [2, 2, 2];
+    let spec = |low, high| ValueSpec {
+        fraction_bits: 4,
+        ..value(&shape, low, high)
+    };
+    let rounded = |shift: u32, low, high| {
+        let value = ValueSpec {
+            fraction_bits: 4 - shift as i32,
+            ..value(&shape, low, high)
+        };
+        let op = ActivationOp::Requantise { shift, low, high };
+        (FixedOp::Activation(op), value)
+    };
+    let activation = |op| FixedOp::Activation(op);
+    let (first, second) = (rounded(3, 0, 20), rounded(1, -50, 50));
+    let graph = FixedGraph {
+        name: "two".into(),
+        nodes: vec![
+            node(FixedOp::Input, &[], spec(-100, 100)),
+            // Of the input, which no mask of a layer hides.
+            node(second.0.clone(), &[0], second.1.clone()),
+            node(FixedOp::Linear(dense), &[1], spec(-249, 251)),
+            node(activation(ActivationOp::Relu), &[2], spec(0, 251)),
+            node(first.0, &[3], first.1.clone()),
+            node(
+                FixedOp::Local(LocalOp::Add { left_shift: [1, 0] }),
+                &[2, 4],
+                spec(-498, 522),
+            ),
+            // The layer's part is shifted up, and the other part is no layer's.
+            node(rounded(2, -99, 99).0, &[5], rounded(2, -99, 99).1),
+        ],
+        output: 6,
+        finish: vec![],
+    };
+    graph.validate().unwrap();
+    let made = graph.with_dither().unwrap();
+    made.validate().unwrap();
+    let ops: Vec<String> = made
+        .nodes
+        .iter()
+        .map(|node| format!("{:?}", node.op))
+        .collect();
+    let dithers: Vec<usize> = (0..ops.len())
+        .filter(|&at| ops[at].contains("Dither"))
+        .collect();
+    assert_eq!((made.nodes.len(), dithers), (8, vec![3]));
+    assert!(ops[4].contains("Relu") && ops[5].contains("Clip { low: 0, high: 20 }"));
+    assert_eq!(
+        made.nodes[3].value,
+        ValueSpec {
+            low: -32,
+            high: 32,
+            ..first.1.clone()
+        }
+    );
+    assert_eq!(made.nodes[5].value, first.1);
+    // The nearest is among the roundings: without addends results are those of before.
+    struct Half;
+    impl Dither for Half {
+        fn addend(&self, _: Place, _: i32, shift: u32) -> Option<u32> {
+            Some(1 << (shift - 1))
+        }
+    }
+    let x: Vec<i32> = (0..80).map(|at| at * 37 % 201 - 100).collect();
+    let found = oracle::evaluate_with(&made, &x, 10, &Half);
+    assert_eq!(found, oracle::evaluate(&graph, &x, 10));
 }
 
 #[test]

@@ -53,7 +53,7 @@ mod randoms;
 mod slots;
 mod table;
 
-pub use activation::{Input, input_width};
+pub use activation::{Input, dithered_width, input_width};
 pub use argmax::{MOST_AT_ONCE, MOST_CLASSES, argmax_width};
 pub use cascade::{Cascade, CascadeReceived, CascadeRun, CascadeSent, deal_cascade};
 pub use evaluation::{Evaluation, LeanError};

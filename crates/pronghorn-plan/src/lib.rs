@@ -31,8 +31,8 @@ pub use kept::KeptError;
 pub use names::Names;
 pub use plan::{Plan, PlanError, Step};
 pub use planner::{
-    BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Fidelity, Opening, Weights,
-    build,
+    BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Fidelity, Opening, Rounding,
+    Weights, build,
 };
 pub use rlwe::{Rlwe, ShareBits, WordSize};
 pub use step::Derived;

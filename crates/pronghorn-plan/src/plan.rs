@@ -273,6 +273,18 @@ impl Plan {
         self.output_shape().iter().product()
     }
 
+    /// The steps that round by a dither, in order, and the bits that each drops: of all channels, or
+    /// of each.
+    pub fn dithered_steps(&self) -> impl Iterator<Item = (usize, &[u32])> {
+        let steps = self.steps.iter().enumerate();
+        steps.filter_map(|(index, step)| Some((index, step.kind.as_step().dithers()?)))
+    }
+
+    /// Whether a step rounds by a dither. Then results differ from run to run.
+    pub fn is_dithered(&self) -> bool {
+        self.dithered_steps().next().is_some()
+    }
+
     /// The linear steps by RLWE, with their parameters.
     pub fn linear_steps(&self) -> impl Iterator<Item = (usize, &Step, &Rlwe)> {
         let steps = self.steps.iter().enumerate();

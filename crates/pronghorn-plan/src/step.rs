@@ -251,6 +251,12 @@ pub trait StepPlan: ShareRules {
         None
     }
 
+    /// Bits that the step drops of its input after an addend that no two runs share, if it does so:
+    /// of all channels, or of each.
+    fn dithers(&self) -> Option<&[u32]> {
+        None
+    }
+
     /// Whether the value is the index of a class, and the step that opens it tells no more.
     fn makes_class(&self) -> bool {
         false

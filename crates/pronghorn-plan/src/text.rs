@@ -91,6 +91,13 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
         };
         writeln!(f, "classes: {names}")?;
     }
+    if plan.is_dithered() {
+        writeln!(
+            f,
+            "rounding by a dither: results differ a little from run to run, and the same input again tells more of \
+             the model"
+        )?;
+    }
     writeln!(f, "batches of up to {} images", plan.max_batch)?;
     if let Some(lifetime) = plan.flood() {
         writeln!(f, "floods hide noise up to a distance of {lifetime}")?;

@@ -36,6 +36,7 @@ fn apply(ops: &[ActivationOp], values: &[i32]) -> i32 {
             ActivationOp::Table(ref table) => table.at(x),
             ActivationOp::Square
             | ActivationOp::MaxPool { .. }
+            | ActivationOp::Dither { .. }
             | ActivationOp::RequantiseChannels { .. } => unreachable!("not elementwise"),
         })
     };

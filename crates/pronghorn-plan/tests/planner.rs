@@ -2,15 +2,15 @@
 
 use crate::common::{
     networks::{
-        Middle, aided, aided_coefficient, around, deep, dense, has_words, network, options, parts,
-        plan as planned, shared,
+        Middle, aided, aided_coefficient, around, deep, dense, dithered, has_words, network,
+        options, parts, plan as planned, shared,
     },
     refusal,
 };
 use pronghorn_graph::{fixed::Linear, graph::Graph};
 use pronghorn_plan::{
-    BuildError, BuildOptions, Built, CheckedPlan, Engine, Plan, Step, StepKind, TrustLevel,
-    Weights, WordSize, build, cost,
+    BuildError, BuildOptions, Built, CheckedPlan, Engine, Plan, Rounding, Step, StepKind,
+    TrustLevel, Weights, WordSize, build, cost,
     objective::{Goal, Objective},
     trust::{self, TrustError},
 };
@@ -135,6 +135,48 @@ fn slots_are_not_for_values_in_the_clear() {
     };
     let refused = build(&network(1), &options).err();
     assert!(matches!(refused, Some(BuildError::NoEngine { .. })));
+}
+
+#[test]
+fn only_shares_are_rounded_by_a_dither() {
+    for trust in [TrustLevel::ClientAided, TrustLevel::Encrypted] {
+        let options = BuildOptions {
+            rounding: Rounding::Dithered,
+            ..options(trust)
+        };
+        let refused = build(&deep(2), &options).err();
+        assert!(
+            matches!(refused, Some(BuildError::NoDither { .. })),
+            "{trust}"
+        );
+    }
+}
+
+/// A dither comes right behind layers, in lean steps alone, and takes fewer bytes. What shares do
+/// not hide is rounded to the nearest.
+#[test]
+fn a_dither_makes_comparisons_short() {
+    for engine in [Engine::Coefficient, Engine::Batch] {
+        let graph = network(1);
+        let built = dithered(&graph, engine, None);
+        let nearest = shared(&graph, engine, None);
+        let bytes = |built: &Built| {
+            let all = cost::total(&built.plan, 1);
+            all.bytes_up + all.bytes_down
+        };
+        assert!(bytes(&built) < bytes(&nearest));
+        for (step, shifts) in built.plan.dithered_steps() {
+            let step = &built.plan.steps[step];
+            assert!(matches!(step.kind, StepKind::Lean(_)) && !shifts.contains(&0));
+        }
+        assert!(!nearest.plan.is_dithered());
+        let text = built.text(false);
+        assert!(
+            text.contains("rounding by a dither: results differ"),
+            "{text}"
+        );
+        assert!(!nearest.text(false).contains("dither"));
+    }
 }
 
 /// Without an engine, no engine does better by the objective; and other engines cost more than

@@ -6,8 +6,8 @@
 use std::{env, fs, path::PathBuf};
 
 use crate::common::networks::{
-    Middle, aided, aided_coefficient, around, deep, dense, network, options, plan as planned,
-    shared, ties,
+    Middle, aided, aided_coefficient, around, deep, dense, dithered, network, options,
+    plan as planned, shared, ties,
 };
 use pronghorn_plan::{
     BuildOptions, Built, CheckedPlan, Engine, Opening, Plan, TrustLevel, cost, summary::Summary,
@@ -50,6 +50,14 @@ fn compare_text(name: &str, text: &str) {
 #[test]
 fn client_aided() {
     compare("client_aided", &aided(1, None));
+}
+
+#[test]
+fn two_party_dithered() {
+    compare(
+        "two_party_dithered",
+        &dithered(&network(1), Engine::Coefficient, None),
+    );
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(options::engines, module)?)?;
     module.add_function(wrap_pyfunction!(options::assumptions, module)?)?;
     module.add_function(wrap_pyfunction!(options::openings, module)?)?;
+    module.add_function(wrap_pyfunction!(options::roundings, module)?)?;
     module.add_function(wrap_pyfunction!(options::network, module)?)?;
     module.add_function(wrap_pyfunction!(options::objectives, module)?)?;
     module.add_function(wrap_pyfunction!(machine::peak_memory_bytes, module)?)?;

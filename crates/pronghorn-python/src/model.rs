@@ -14,9 +14,9 @@ use pronghorn_graph::{
     oracle,
 };
 use pronghorn_plan::{
-    Built, Fidelity, TrustLevel, build, cost, planner::schedule::Passes, summary::Summary,
+    Built, Fidelity, Plan, TrustLevel, build, cost, planner::schedule::Passes, summary::Summary,
 };
-use pronghorn_session::{SessionError, in_process_watched};
+use pronghorn_session::{ImagesDone, SessionError, in_process_dithered, in_process_watched};
 use pyo3::{prelude::*, types::PyDict};
 
 use crate::{
@@ -214,6 +214,8 @@ fn in_chunks<T>(
 #[derive(Default)]
 struct SecureRun {
     integers: Vec<i32>,
+    /// The oracle's, with the addends of the run; empty where rounding has none.
+    oracle: Vec<i32>,
     seconds: f64,
     bytes_up: u64,
     bytes_down: u64,
@@ -225,18 +227,34 @@ struct SecureRun {
 impl SecureRun {
     fn of(
         server: &Arc<ServerModel>,
+        built: &Built,
         values: &[f32],
         images: usize,
         watch: &Watch,
     ) -> PyResult<Self> {
         let plan = server.plan();
-        let started = Instant::now();
+        let is_dithered = plan.is_dithered();
+        let most = match is_dithered {
+            true => plan.max_batch.min(most_rounded(plan)),
+            false => plan.max_batch,
+        };
         let (mut all, mut done) = (Self::default(), 0);
-        all.integers = in_chunks(watch, values, images, plan.max_batch, |batch, count| {
-            let run = in_process_watched(server, batch, count, &watch.cancel, &mut |now| {
-                watch.report(done as f64 + now.done);
-            });
-            let run = run.map_err(native)?;
+        all.integers = in_chunks(watch, values, images, most, |batch, count| {
+            let started = Instant::now();
+            let mut report = |now: ImagesDone| watch.report(done as f64 + now.done);
+            let (run, addends) = match is_dithered {
+                true => in_process_dithered(server, batch, count, &watch.cancel, &mut report)
+                    .map(|(run, addends)| (run, Some(addends))),
+                false => in_process_watched(server, batch, count, &watch.cancel, &mut report)
+                    .map(|run| (run, None)),
+            }
+            .map_err(native)?;
+            all.seconds += started.elapsed().as_secs_f64();
+            if let Some(addends) = addends {
+                let (inputs, _) = plan.quantise(batch).map_err(native)?;
+                let oracle = built.oracle_of_run(&inputs, count, &addends);
+                all.oracle.extend(oracle.map_err(native)?);
+            }
             all.bytes_up += run.bytes_up;
             all.bytes_down += run.bytes_down;
             all.clamped_inputs += run.clamped_inputs;
@@ -247,9 +265,19 @@ impl SecureRun {
             done += count;
             Ok(run.integers)
         })?;
-        all.seconds = started.elapsed().as_secs_f64();
         Ok(all)
     }
+}
+
+/// Images whose shares of rounded values take so much memory at most, at both parties.
+const ROUNDED_BYTES: usize = 256 << 20;
+
+fn most_rounded(plan: &Plan) -> usize {
+    let inputs = plan.dithered_steps().map(|(step, _)| {
+        let input = plan.steps[step].inputs[0];
+        8 * plan.steps[input].value.len()
+    });
+    (ROUNDED_BYTES / inputs.sum::<usize>().max(1)).max(1)
 }
 
 #[pymethods]
@@ -317,6 +345,12 @@ impl Compiled {
         found.set_item("text", self.built.fidelity.to_string())?;
         found.set_item("warnings", self.built.warnings())?;
         Ok(found)
+    }
+
+    /// Whether results differ from run to run.
+    #[getter]
+    fn is_dithered(&self) -> bool {
+        self.built.plan.is_dithered()
     }
 
     #[getter]
@@ -413,8 +447,9 @@ impl Compiled {
         let pool = pool(threads)?;
         let server = self.server(py)?;
         let callback = Callback::new(progress, images);
+        let built = self.built.clone();
         let run = watched(py, callback, &Arc::default(), move |watch| {
-            pool.install(|| SecureRun::of(&server, &values, images, watch))
+            pool.install(|| SecureRun::of(&server, &built, &values, images, watch))
         })?;
         let stats = PyDict::new(py);
         stats.set_item("seconds", run.seconds)?;
@@ -425,6 +460,9 @@ impl Compiled {
         let activations = run.clamped_activations;
         let seen = clamped_activations(&self.built.plan, activations);
         stats.set_item("clamped_activations", seen)?;
+        let is_dithered = !run.oracle.is_empty();
+        let oracle = is_dithered.then(|| self.result(py, run.oracle, images));
+        stats.set_item("oracle", oracle.transpose()?)?;
         let (integers, decoded) = self.result(py, run.integers, images)?;
         Ok((integers, decoded, stats))
     }

@@ -2,7 +2,7 @@
 
 use numpy::PyReadonlyArrayDyn;
 use pronghorn_plan::{
-    BuildOptions, Engine, Opening,
+    BuildOptions, Engine, Opening, Rounding,
     objective::{Network, Objective},
     planner::{KEY_CHECKS, schedule::Passes},
 };
@@ -28,6 +28,7 @@ pub struct PlanOptions<'py> {
     network: Option<String>,
     assume: Option<String>,
     opening: Option<String>,
+    rounding: Option<String>,
     key_checks: Option<usize>,
     flood_bits: Option<u32>,
 }
@@ -76,6 +77,9 @@ impl PlanOptions<'_> {
                 .opening
                 .map(|name| named("opening", &OPENINGS, &name))
                 .transpose()?,
+            rounding: self.rounding.map_or(Ok(Rounding::default()), |name| {
+                named("rounding", &ROUNDINGS, &name)
+            })?,
             key_checks: self.key_checks.unwrap_or(KEY_CHECKS),
         })
     }
@@ -159,6 +163,27 @@ const OPENINGS: [Choice<Opening>; 2] = [
 #[pyfunction]
 pub fn openings() -> Vec<(&'static str, &'static str)> {
     described(&OPENINGS)
+}
+
+/// How values between layers can lose bits.
+const ROUNDINGS: [Choice<Rounding>; 2] = [
+    (
+        "nearest",
+        "results equal those of the oracle",
+        Rounding::Nearest,
+    ),
+    (
+        "dithered",
+        "at random: two thirds of the bytes of comparisons, results that differ a little from run to run, and more of \
+         the values within for a client that asks again for one input",
+        Rounding::Dithered,
+    ),
+];
+
+/// The name of each rounding, and what it is.
+#[pyfunction]
+pub fn roundings() -> Vec<(&'static str, &'static str)> {
+    described(&ROUNDINGS)
 }
 
 /// The name of each assumption, and what it is.

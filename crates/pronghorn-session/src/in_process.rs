@@ -5,9 +5,11 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use pronghorn_engine::{ClientRun, EngineError, Machine, Progress, ServerModel, ServerRun, Want};
+use pronghorn_engine::{
+    ClientRun, EngineError, Machine, Progress, ServerModel, ServerRun, Want, dither::Addends,
+};
 use pronghorn_graph::oracle;
-use pronghorn_plan::Plan;
+use pronghorn_plan::{CheckedPlan, Plan};
 
 use crate::{
     client::ImagesDone,
@@ -64,27 +66,79 @@ pub fn in_process_watched(
     cancel: &AtomicBool,
     on_progress: &mut dyn FnMut(ImagesDone),
 ) -> Result<InProcess, SessionError> {
-    let mut client = ClientRun::new(model.plan().clone(), inputs, batch)?;
-    let mut server = ServerRun::new(model, batch)?;
-    let (bytes_up, bytes_down) = exchange(&mut client, &mut server, &mut |now| {
-        on_progress(ImagesDone::within(now, 0, batch, batch));
-        if cancel.load(Ordering::SeqCst) {
-            return Err(SessionError::Cancelled);
-        }
-        Ok(())
-    })?;
-    let clamped_inputs = client.clamped_inputs();
-    let clamped_activations = client.clamped_activations();
-    let parties = client.step_seconds().iter().zip(server.step_seconds());
-    let step_seconds = parties.map(|(client, server)| client + server).collect();
-    Ok(InProcess {
-        step_seconds,
-        integers: client.finish_integers()?,
-        bytes_up,
-        bytes_down,
-        clamped_inputs,
-        clamped_activations,
-    })
+    let runs = Runs::new(model, inputs, batch)?;
+    Ok(runs.finish(cancel, on_progress)?.0)
+}
+
+/// The same of a plan with dithered rounding, and the addends of the run.
+///
+/// # Errors
+/// As [`in_process_watched`].
+pub fn in_process_dithered(
+    model: &Arc<ServerModel>,
+    inputs: &[f32],
+    batch: usize,
+    cancel: &AtomicBool,
+    on_progress: &mut dyn FnMut(ImagesDone),
+) -> Result<(InProcess, Addends), SessionError> {
+    let mut runs = Runs::new(model, inputs, batch)?;
+    runs.client.keep_rounded();
+    runs.server.keep_rounded();
+    runs.finish(cancel, on_progress)
+}
+
+/// Both parties' runs of a batch.
+struct Runs {
+    plan: CheckedPlan,
+    batch: usize,
+    client: ClientRun,
+    server: ServerRun,
+}
+
+impl Runs {
+    fn new(model: &Arc<ServerModel>, inputs: &[f32], batch: usize) -> Result<Self, SessionError> {
+        let plan = model.plan().clone();
+        Ok(Self {
+            client: ClientRun::new(plan.clone(), inputs, batch)?,
+            server: ServerRun::new(model, batch)?,
+            plan,
+            batch,
+        })
+    }
+
+    fn finish(
+        self,
+        cancel: &AtomicBool,
+        on_progress: &mut dyn FnMut(ImagesDone),
+    ) -> Result<(InProcess, Addends), SessionError> {
+        let Self {
+            plan,
+            batch,
+            mut client,
+            mut server,
+        } = self;
+        let (bytes_up, bytes_down) = exchange(&mut client, &mut server, &mut |now| {
+            on_progress(ImagesDone::within(now, 0, batch, batch));
+            if cancel.load(Ordering::SeqCst) {
+                return Err(SessionError::Cancelled);
+            }
+            Ok(())
+        })?;
+        let clamped_inputs = client.clamped_inputs();
+        let clamped_activations = client.clamped_activations();
+        let parties = client.step_seconds().iter().zip(server.step_seconds());
+        let step_seconds = parties.map(|(client, server)| client + server).collect();
+        let addends = Addends::of(&plan, &mut client, &mut server);
+        let run = InProcess {
+            step_seconds,
+            integers: client.finish_integers()?,
+            bytes_up,
+            bytes_down,
+            clamped_inputs,
+            clamped_activations,
+        };
+        Ok((run, addends))
+    }
 }
 
 /// Hands messages between two machines until both are done or `after_message` fails; the bytes each

@@ -125,7 +125,7 @@ pub use client::{
 };
 pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;
-pub use in_process::{InProcess, in_process, in_process_watched};
+pub use in_process::{InProcess, in_process, in_process_dithered, in_process_watched};
 pub use limits::{Limits, table::LimitError};
 pub use log::{Entry, Level, Value};
 pub use metrics::{Metrics, ModelMetrics, Phase};

@@ -302,6 +302,7 @@ class Model(Shaped):
         engine: str | None = None,
         network: str | None = None,
         assume: str | None = None,
+        rounding: str | None = None,
         key_checks: int | None = None,
         flood_bits: int | None = None,
     ) -> Plan:
@@ -323,6 +324,9 @@ class Model(Shaped):
                 round trip and Mbit/s, as in `20,100`.
             assume: what many oblivious transfers may rest on, under `two-party`: `lpn` (AES and
                 learning parity with noise, the default) or `aes` (AES alone, for more bytes).
+            rounding: how values between layers lose bits, under `two-party`: to the `nearest` (the default), or
+                `dithered`: comparisons then take some two thirds of the bytes. Results differ a little from run to
+                run, and a client that asks again for one input learns more of the values within.
             key_checks: sets of keys that a client makes, under `encrypted`. The server opens all but
                 one, so that false keys pass once in `key_checks` times. A power of two up to 256, 64 by
                 default; 1 checks none.
@@ -336,7 +340,8 @@ class Model(Shaped):
             PlanError: no parameters fit.
         """
         options: dict[str, Any] = {"memory": memory, "without": without, "engine": engine}
-        options |= {"network": network, "assume": assume, "key_checks": key_checks, "flood_bits": flood_bits}
+        options |= {"network": network, "assume": assume, "rounding": rounding}
+        options |= {"key_checks": key_checks, "flood_bits": flood_bits}
         return Plan(self.compiled(trust, objective, **options))
 
     def compiled(self, trust: str | None = None, objective: str | None = None, **options: Any) -> _native.Compiled:
@@ -368,6 +373,7 @@ class Model(Shaped):
         objective: str | None = None,
         network: str | None = None,
         assume: str | None = None,
+        rounding: str | None = None,
         flood_bits: int | None = None,
         secure: bool = True,
         threads: int | None = None,
@@ -392,6 +398,8 @@ class Model(Shaped):
             objective: the quantity that the plan is chosen by, as in `plan`.
             network: the network that latency is judged on, as in `plan`.
             assume: what oblivious transfers may rest on, as in `plan`.
+            rounding: how values between layers lose bits, as in `plan`. The oracle takes the addends of the run, and
+                without a secure run addends of its own.
             flood_bits: bits of the distance that floods keep, as in `plan`.
             secure: whether to run the protocol. Without it the oracle is scored alone, in a part of
                 the time: a secure run gives the same.
@@ -414,6 +422,7 @@ class Model(Shaped):
             engine=engine,
             network=network,
             assume=assume,
+            rounding=rounding,
             flood_bits=flood_bits,
         )
         cores = _check.threads(threads)

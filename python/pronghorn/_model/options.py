@@ -16,6 +16,7 @@ from pronghorn.errors import InputError
 PASSES = tuple(name for name, _ in _native.passes())
 ENGINES = tuple(name for name, _ in _native.engines())
 OPENINGS = tuple(name for name, _ in _native.openings())
+ROUNDINGS = tuple(name for name, _ in _native.roundings())
 ASSUMPTIONS = tuple(name for name, _ in _native.assumptions())
 OBJECTIVES = tuple(name for name, _ in _native.objectives())
 
@@ -66,6 +67,9 @@ class PlanOptions:
     opening: str | None = None
     """What clients learn: the `class`, or the `values`; None for the class of a model that ends in ArgMax."""
 
+    rounding: str | None = None
+    """How values between layers lose bits: to the `nearest` (the default), or `dithered`."""
+
     assume: str | None = None
     """What oblivious transfers may rest on beside base OTs; None for the least traffic."""
 
@@ -91,6 +95,7 @@ class PlanOptions:
             "engine": None if self.engine is None else _check.one_of("engine", self.engine, ENGINES),
             "objective": None if self.objective is None else _check.one_of("objective", self.objective, OBJECTIVES),
             "opening": None if self.opening is None else _check.one_of("opening", self.opening, OPENINGS),
+            "rounding": None if self.rounding is None else _check.one_of("rounding", self.rounding, ROUNDINGS),
             "assume": None if self.assume is None else _check.one_of("assume", self.assume, ASSUMPTIONS),
             "flood_bits": _check.optional("flood_bits", self.flood_bits, 40, 128),
             "network": None if self.network is None else _network(self.network),
@@ -122,6 +127,8 @@ class PlanOptions:
             raise self._useless("network", "a network is taken into account", "two-party")
         if self.assume is not None and self.trust != "two-party":
             raise self._useless("assume", "oblivious transfers are in use", "two-party")
+        if self.rounding == "dithered" and self.trust != "two-party":
+            raise self._useless("rounding", "values are rounded by a dither", "two-party")
         if self.flood_bits is not None and self.trust != FLOODS_OF:
             raise self._useless("flood_bits", "answers are flooded", FLOODS_OF)
         if self.key_checks is not None and self.trust != FLOODS_OF:

@@ -80,12 +80,16 @@ class Verification:
         enter("float model")
         floating, float_by = run_float(imported, native, self.inputs, progress)
         with native_errors(RunError):
-            enter("fixed-point model")
-            oracle, fixed = self.compiled.run_oracle(self.inputs, progress)
+            # With a dither the oracle is that of the run.
+            if not (secure and self.compiled.is_dithered):
+                enter("fixed-point model")
+                oracle, fixed = self.compiled.run_oracle(self.inputs, progress)
             if not secure:
                 return Runs(floating, float_by, oracle, fixed, oracle, fixed, None)
             enter("secure run")
             integers, decoded, costs = self.compiled.run_secure(self.inputs, threads, progress)
+            if costs["oracle"] is not None:
+                oracle, fixed = costs["oracle"]
         return Runs(floating, float_by, oracle, fixed, integers, decoded, costs)
 
     def report(self, runs: Runs) -> Report:

@@ -224,6 +224,14 @@ class ModelOptions:
             + _choices(_native.openings()),
         ),
     ] = None
+    rounding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROUNDING",
+            help="Rounding of values between layers, under two-party (default: nearest): "
+            + _choices(_native.roundings()),
+        ),
+    ] = None
     assume: Annotated[
         str | None,
         typer.Option(
@@ -276,6 +284,7 @@ class ModelOptions:
             objective=self.objective,
             network=self.network,
             opening=self.opening,
+            rounding=self.rounding,
             assume=self.assume,
             name=self.name,
             key_checks=self.key_checks,

@@ -6,7 +6,9 @@ pub mod transcript;
 
 use std::sync::Arc;
 
-use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
+use pronghorn_engine::{
+    ClientRun, EngineError, Machine, ServerModel, ServerRun, Want, dither::Addends,
+};
 use pronghorn_plan::Built;
 
 pub use networks::{network, numbers, tensors};
@@ -52,12 +54,15 @@ pub fn check(built: &Built, inputs: &[f32], batch: usize) {
     let mut client =
         ClientRun::new(model.plan().clone(), inputs, batch).expect("inputs fit the plan");
     let mut server = ServerRun::new(&model, batch).expect("the batch fits");
+    client.keep_rounded();
+    server.keep_rounded();
     exchange(&mut client, &mut server).expect("an honest run succeeds");
     let progress = client.progress();
     assert_eq!(progress.done, progress.total);
     let (integers, _) = built.plan.quantise(inputs).expect("inputs are numbers");
+    let addends = Addends::of(&built.plan, &mut client, &mut server);
     let wanted = built
-        .oracle(&integers, batch)
+        .oracle_of_run(&integers, batch, &addends)
         .expect("values stay in their ranges");
     assert_eq!(client.finish_integers().expect("the run is over"), wanted);
 }

@@ -9,6 +9,7 @@ use std::{env, fmt::Write as _, fs, path::PathBuf, sync::Arc};
 use pronghorn_engine::{
     ClientModel, ClientPreparation, ClientPrepared, ClientRun, Connection, Connections,
     EngineError, Machine, ServerModel, ServerPreparation, ServerPrepared, ServerRun, Want,
+    dither::Addends,
 };
 use pronghorn_graph::oracle;
 use pronghorn_plan::{Built, Plan};
@@ -171,13 +172,17 @@ impl Line<'_> {
         };
         let mut client = client_seeds.during(client);
         let mut server = server_seeds.during(server);
+        client.keep_rounded();
+        server.keep_rounded();
         let messages = exchange(
             (&mut client, &mut client_seeds),
             (&mut server, &mut server_seeds),
         );
         let (integers, _) =
             oracle::quantise_input(self.built.plan.input(), &inputs).expect("inputs are numbers");
-        let wanted = self.built.oracle(&integers, images).expect("whole images");
+        let addends = Addends::of(plan, &mut client, &mut server);
+        let wanted = self.built.oracle_of_run(&integers, images, &addends);
+        let wanted = wanted.expect("whole images");
         let found = client.finish_integers().expect("the run is over");
         assert_eq!(found.len(), wanted.len());
         let mut differences = found.iter().zip(&wanted).map(|(f, w)| (f - w).abs());

@@ -352,16 +352,22 @@ impl ActivationOp {
                 high,
             } => {
                 ordered(low, high)?;
-                let (channels, _) = shape::channels(&input.shape);
-                if shifts.len() != channels {
-                    let expected = format!("{channels} numbers, one a channel");
-                    return Err(OperatorError::parameter("shifts", shifts.len(), expected));
-                }
-                shifts.iter().try_for_each(|&shift| small(shift))?;
+                each_channel(shifts, input)?;
                 let ranges = shifts.iter().map(|&shift| requantised(x, shift, low, high));
                 ranges.reduce(Interval::join).unwrap_or(x)
             }
             Self::Table(ref table) => table.bounds(x)?,
+            Self::Dither { ref shifts } => {
+                if shifts.len() != 1 {
+                    each_channel(shifts, input)?;
+                }
+                shifts.iter().try_for_each(|&shift| small(shift))?;
+                if shifts.contains(&0) {
+                    return Err(OperatorError::parameter("shift", 0, "at least 1"));
+                }
+                let ranges = shifts.iter().map(|&shift| dithered(x, shift));
+                ranges.reduce(Interval::join).unwrap_or(x)
+            }
         })
     }
 }
@@ -370,6 +376,24 @@ impl ActivationOp {
 fn requantised(x: Interval, shift: u32, low: i32, high: i32) -> Interval {
     let half = (1i64 << shift) >> 1;
     x.map(|x| ((x + half) >> shift).clamp(low.into(), high.into()))
+}
+
+/// The range of `x` after `shift` bits were dropped behind any addend.
+fn dithered(x: Interval, shift: u32) -> Interval {
+    Interval {
+        low: x.low >> shift,
+        high: (x.high >> shift) + 1,
+    }
+}
+
+/// Checks shifts of channels.
+fn each_channel(shifts: &[u32], input: &ValueSpec) -> Result<(), OperatorError> {
+    let (channels, _) = shape::channels(&input.shape);
+    if shifts.len() != channels {
+        let expected = format!("{channels} numbers, one a channel");
+        return Err(OperatorError::parameter("shifts", shifts.len(), expected));
+    }
+    shifts.iter().try_for_each(|&shift| small(shift))
 }
 
 fn same_shape(expected: Vec<usize>, found: &[usize]) -> Result<(), OperatorError> {

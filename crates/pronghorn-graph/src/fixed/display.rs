@@ -121,6 +121,10 @@ impl fmt::Display for ActivationOp {
                 let pieces = if table.fine > 0 { " pieces" } else { "" };
                 write!(f, "{base}table of {}{pieces}", table.entries.len())
             }
+            Self::Dither { shifts } => {
+                let (least, most) = least_and_most(shifts);
+                write!(f, "dither >> {least} to {most}")
+            }
         }
     }
 }

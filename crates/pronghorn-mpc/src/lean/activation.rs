@@ -9,7 +9,7 @@ use super::{
     program::{Builder, Party, Plane, Program, Word},
     table::tabled,
 };
-use crate::circuit::{Activation, CircuitError, Modulus, Rectifier, signed_width};
+use crate::circuit::{Activation, CircuitError, Modulus, Rectifier, Requantisation, signed_width};
 
 /// How the values of an activation are shared: `2^guard v + d` modulo `2^bits` with `|d| <= error`,
 /// or `v` modulo a prime.
@@ -74,6 +74,34 @@ impl Program {
             Some(early) if weight(&early) < weight(&late) => early,
             _ => late,
         })
+    }
+
+    /// The program of an activation whose values are rounded by a dither: each party drops the bits
+    /// of its own share, without a message. The addend of a value is `2^d - 1 - l` for `d` dropped
+    /// bits, guard bits included, and `l` those of the server's share with
+    /// [`Input::dither_offset`]; an error of the shares is added to it. The maximum of a window is
+    /// that of rounded values.
+    ///
+    /// With `n` bits left and `m` of the result, a ReLU takes some `7 n + 2 n + m` bits and `1.7 n`
+    /// OTs of an element.
+    ///
+    /// # Errors
+    /// As [`Program::activation`], for shares modulo a prime, for a leaky ReLU, and where no bits
+    /// are dropped.
+    pub fn dithered(
+        activation: &Activation<'_>,
+        input: Input,
+        output: Modulus,
+    ) -> Result<Self, CircuitError> {
+        check(activation, &input, output)?;
+        let (drop, rest) = rounded_before(activation)?;
+        in_range("primes of shares", input.prime.is_some().into(), 0, 0)?;
+        let mut builder = Builder::default();
+        let values = (0..activation.pool).map(|_| input.dithered(&mut builder, drop));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        let largest = pooled(&mut builder, &values)?;
+        let word = finished(&mut builder, largest, 0, &rest, output)?;
+        Ok(builder.finish(word))
     }
 
     /// The largest of a window, then the function of it.
@@ -166,11 +194,42 @@ pub fn input_width(activation: &Activation<'_>, low: i64, high: i64) -> u32 {
                 (false, false) => 1,
                 (true, false) => differences(least),
                 (false, true) => differences(most).max(differences(most + 1)),
+                // Bits above the lowest ones tell what is inside.
+                (true, true) if is_power(least, most) => differences(least),
                 (true, true) => differences(least).max(differences(most + 1)),
             }
         }
     };
     width([low, high]).max(pooled).max(clipped)
+}
+
+/// The same for [`Program::dithered`].
+pub fn dithered_width(activation: &Activation<'_>, low: i64, high: i64) -> u32 {
+    match rounded_before(activation) {
+        Ok((drop, rest)) => drop + input_width(&rest, low >> drop, (high >> drop) + 1),
+        Err(_) => MOST_BITS,
+    }
+}
+
+/// The bits that an activation drops, and what is left of it where they are dropped before.
+///
+/// # Errors
+/// [`CircuitError::Parameter`] where it drops none, or slopes come before.
+fn rounded_before<'t>(activation: &Activation<'t>) -> Result<(u32, Activation<'t>), CircuitError> {
+    let last = activation.requantisation;
+    let drop = last.map_or(0, |last| last.shift);
+    in_range("bits that a dither drops", drop.into(), 1, 31)?;
+    if let Rectifier::Leaky { slope, .. } = activation.rectifier {
+        in_range("the slope before a dither", slope.into(), 0, -1)?;
+    }
+    let requantisation = last.map(|last| Requantisation { shift: 0, ..last });
+    Ok((
+        drop,
+        Activation {
+            requantisation,
+            ..*activation
+        },
+    ))
 }
 
 /// What is added so that dropping `shift` bits rounds.
@@ -321,11 +380,7 @@ impl Input {
         let word = builder.sum(&[(word, 1)], offset, modulus);
         let word = match floored {
             0 => word,
-            _ => builder.shift(
-                word,
-                floored,
-                Modulus::power_of_two(modulus.bits() - floored)?,
-            ),
+            _ => own_floor(builder, word, floored)?,
         };
         Ok(Value {
             word,
@@ -333,6 +388,33 @@ impl Input {
             high: high >> floored,
         })
     }
+
+    /// What the server adds to its share of a value that is rounded by a dither and drops so many
+    /// bits: what errors need, and what makes the sum of the parties' floors a floor.
+    pub fn dither_offset(&self, drop: u32) -> i64 {
+        (1i64 << (drop + self.guard)) - 1 + self.error as i64
+    }
+
+    /// One input that is rounded by a dither.
+    fn dithered(&self, builder: &mut Builder, drop: u32) -> Result<Value, CircuitError> {
+        let modulus = self.modulus()?;
+        let (floored, offset) = (drop + self.guard, self.dither_offset(drop));
+        let (low, high) = (self.low >> drop, (self.high >> drop) + 1);
+        let rounded = [low << floored, ((high + 1) << floored) - 1];
+        if floored >= modulus.bits() || !modulus.holds(rounded[0], rounded[1]) {
+            return Err(modulus.range_error(rounded[0], rounded[1]));
+        }
+        let word = builder.input(modulus);
+        let word = builder.sum(&[(word, 1)], offset, modulus);
+        let word = own_floor(builder, word, floored)?;
+        Ok(Value { word, low, high })
+    }
+}
+
+/// The word without bits that each party drops of its own residue.
+fn own_floor(builder: &mut Builder, word: Word, bits: u32) -> Result<Word, CircuitError> {
+    let left = Modulus::power_of_two(builder.modulus(word).bits() - bits)?;
+    Ok(builder.shift(word, bits, left))
 }
 
 impl Value {
@@ -470,11 +552,16 @@ fn clipped(
             let below = value.linear(builder, -1, (most << drop) + (1i64 << drop) - 1)?;
             from_below(builder, below, drop, (-1, most), output)
         }
-        (true, true) if (most - least + 1).count_ones() == 1 => {
+        (true, true) if is_power(least, most) => {
             within_power(builder, value, drop, (least, most), output)
         }
         (true, true) => within(builder, value, drop, (least, most), output),
     }
+}
+
+/// Whether bounds hold a power of two of integers.
+fn is_power(least: i64, most: i64) -> bool {
+    (most - least + 1).count_ones() == 1
 }
 
 /// `floor(x / 2^drop)`, a word modulo `2^bits` at most that of `x` without these bits.

@@ -2,10 +2,10 @@
 
 use pronghorn_mpc::{
     circuit::{Activation, Modulus, Rectifier, signed_width},
-    lean::{Input, Program, input_width},
+    lean::{Input, Program, dithered_width, input_width},
 };
 
-use super::common::{Random, activation, check};
+use super::common::{Random, activation, check, check_dithered};
 
 const RELU: Rectifier = Rectifier::Relu;
 
@@ -76,6 +76,93 @@ fn small_activations_equal_the_oracle() {
             }
         }
     }
+}
+
+/// All values and errors of small widths, with shares that round each up, down, and in between.
+#[test]
+fn small_dithered_activations_follow_their_shares() {
+    let mut random = Random(11);
+    let bounds = [
+        (-3, 2),
+        (0, 3),
+        (-4, 3),
+        (1, 6),
+        (-1, 30),
+        (-40, 1),
+        (-99, 99),
+    ];
+    for (guard, error) in GUARDS {
+        for (low, high) in [(-8, 7), (-5, 12), (0, 15), (-31, 3), (-1, 0)] {
+            for (more, shift) in [(0, 1), (0, 2), (2, 2), (0, 3), (1, 4)] {
+                for (least, most) in bounds {
+                    for (rectifier, pool) in [(Rectifier::None, 1), (RELU, 1), (RELU, 3)] {
+                        let last = Some((shift, least, most));
+                        let activation = activation(pool, rectifier, last);
+                        let input = Input {
+                            bits: dithered_width(&activation, low, high) + guard + more,
+                            prime: None,
+                            guard,
+                            error,
+                            low,
+                            high,
+                        };
+                        let windows: Vec<Vec<(i64, i64)>> = all(&input)
+                            .iter()
+                            .map(|of| [of[0], (high, 0), of[0]][..pool].to_vec())
+                            .collect();
+                        let bits = 2 + signed_width(least.into(), most.into());
+                        let output = Modulus::power_of_two(bits).unwrap();
+                        check_dithered(&activation, input, output, &windows, &mut random);
+                        check_dithered(&activation, input, output, &windows, &mut random);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The mean of a value's roundings is the value, exactly: over all shares of the server.
+#[test]
+fn dithered_values_are_right_on_average() {
+    use super::common::dithered;
+    let activation = activation(1, Rectifier::None, Some((3, -99, 99)));
+    let input = Input {
+        bits: 8,
+        prime: None,
+        guard: 1,
+        error: 0,
+        low: -40,
+        high: 40,
+    };
+    for value in input.low..=input.high {
+        let rounded = |share| dithered(&activation, &input, &[(value, 0)], &[share]);
+        let sum: i64 = (0..1 << input.bits).map(rounded).sum();
+        assert_eq!(8 * sum, value << input.bits, "{value}");
+    }
+}
+
+#[test]
+fn dithers_need_bits_to_drop_and_no_slope() {
+    let output = Modulus::power_of_two(8).unwrap();
+    let leaky = Rectifier::Leaky { slope: 1, shift: 2 };
+    let of = |rectifier, last, prime: Option<u64>| {
+        let input = Input {
+            bits: 10,
+            prime,
+            guard: 0,
+            error: 0,
+            low: -9,
+            high: 9,
+        };
+        Program::dithered(&activation(1, rectifier, last), input, output).map(drop)
+    };
+    assert!(of(RELU, Some((2, 0, 9)), None).is_ok());
+    assert!(of(RELU, None, None).is_err());
+    assert!(of(RELU, Some((0, 0, 9)), None).is_err());
+    assert!(of(leaky, Some((2, 0, 9)), None).is_err());
+    assert!(of(RELU, Some((2, 0, 9)), Some(1009)).is_err());
+    // No bit is left.
+    assert!(of(RELU, Some((10, 0, 9)), None).is_err());
 }
 
 #[test]

@@ -106,12 +106,72 @@ pub fn check(
 ) {
     let program = Program::activation(activation, input, output)
         .unwrap_or_else(|error| panic!("{activation:?} {input:?} {output:?}: {error}"));
+    let found = opened(program, input, output, windows, random);
+    for (window, (found, _)) in windows.iter().zip(found) {
+        let values: Vec<i64> = window.iter().map(|(value, _)| *value).collect();
+        assert_eq!(
+            found,
+            activation.apply(&values),
+            "{activation:?} {input:?} {window:?}"
+        );
+    }
+}
+
+/// The same of the program whose values are rounded by a dither.
+pub fn check_dithered(
+    activation: &Activation<'_>,
+    input: Input,
+    output: Modulus,
+    windows: &[Vec<(i64, i64)>],
+    random: &mut Random,
+) {
+    let program = Program::dithered(activation, input, output)
+        .unwrap_or_else(|error| panic!("{activation:?} {input:?} {output:?}: {error}"));
+    let found = opened(program, input, output, windows, random);
+    for (window, (found, shares)) in windows.iter().zip(found) {
+        let expected = dithered(activation, &input, window, &shares);
+        assert_eq!(found, expected, "{activation:?} {input:?} {window:?}");
+    }
+}
+
+/// What the server's shares of a window make of its values, each with its error.
+pub fn dithered(
+    activation: &Activation<'_>,
+    input: &Input,
+    window: &[(i64, i64)],
+    server: &[u32],
+) -> i64 {
+    let last = activation.requantisation.unwrap();
+    let rest = Activation {
+        requantisation: Some(Requantisation { shift: 0, ..last }),
+        ..*activation
+    };
+    let rounded = window.iter().zip(server).map(|(&(value, error), &share)| {
+        let whole = 1i64 << (last.shift + input.guard);
+        let low = (i64::from(share) + input.dither_offset(last.shift)) % whole;
+        // The error that the parties' shares have, none of them below 0.
+        let addend = (whole - 1 - low + error + input.error as i64) >> input.guard;
+        assert!((0..=1 << last.shift).contains(&addend));
+        (value + addend) >> last.shift
+    });
+    rest.apply(&rounded.collect::<Vec<_>>())
+}
+
+/// The results of a program on windows of values, each with an error, and the server's shares of
+/// these.
+fn opened(
+    program: Program,
+    input: Input,
+    output: Modulus,
+    windows: &[Vec<(i64, i64)>],
+    random: &mut Random,
+) -> Vec<(i64, Vec<u32>)> {
     let program = Arc::new(program);
     let modulus = match input.prime {
         Some(prime) => Modulus::prime(prime).unwrap(),
         None => Modulus::power_of_two(input.bits).unwrap(),
     };
-    let shares: Vec<[Vec<u32>; 2]> = (0..activation.pool)
+    let shares: Vec<[Vec<u32>; 2]> = (0..windows[0].len())
         .map(|place| {
             let server: Vec<u32> = windows
                 .iter()
@@ -132,16 +192,12 @@ pub fn check(
     let (server, client) = (of(0), of(1));
     let dealt = deal(&program, windows.len(), || random.block());
     let outputs = run(&program, [&server, &client], dealt);
-    for (element, window) in windows.iter().enumerate() {
-        let values: Vec<i64> = window.iter().map(|(value, _)| *value).collect();
+    let element = |element: usize| {
         let [x, y] = [0, 1].map(|party| outputs[party][element]);
-        let found = output.centre(output.add(x, y));
-        assert_eq!(
-            found,
-            activation.apply(&values),
-            "{activation:?} {input:?} {window:?}"
-        );
-    }
+        let words = server.iter().map(|words| words[element]);
+        (output.centre(output.add(x, y)), words.collect())
+    };
+    (0..windows.len()).map(element).collect()
 }
 
 /// The bump of a SiLU in pieces, as networks have it.

@@ -34,6 +34,25 @@ fn relus_cost_what_the_design_says() {
     }
 }
 
+/// The comparison is of the bits that are left. That of all bits takes 183 and 37.
+#[test]
+fn dithered_relus_cost_half() {
+    for (k, guard, c, m, expected) in [(22, 0, 13, 20, (75, 15, 5)), (24, 2, 13, 20, (75, 15, 5))] {
+        let input = Input {
+            bits: k,
+            prime: None,
+            guard,
+            error: 0,
+            low: -(1 << (k - guard - 1)),
+            high: (1 << (k - guard - 1)) - 1 - (1 << c),
+        };
+        let activation = activation(1, Rectifier::Relu, Some((c, 0, i32::MAX)));
+        let output = Modulus::power_of_two(m).unwrap();
+        let program = Program::dithered(&activation, input, output).unwrap();
+        assert_eq!(counts(&program), expected, "k={k} c={c} m={m}");
+    }
+}
+
 #[test]
 fn a_guard_bit_is_dropped_without_a_message() {
     let input = Input {

@@ -8,7 +8,7 @@ use pronghorn_mpc::{
     lean::{Dealer, Evaluation, Input, Party, Program, Received, Sent},
 };
 
-use super::common::{Random, activation, level};
+use super::common::{Random, activation, dithered, level};
 
 /// The coins of each OT of an element.
 #[derive(Clone, Default)]
@@ -76,16 +76,37 @@ fn view(
 /// Most bits of coins that are enumerated.
 const MOST_UNKNOWN: u32 = 18;
 
+/// How a result is rounded.
+#[derive(Clone, Copy, PartialEq)]
+enum Rounding {
+    Nearest,
+    Dithered,
+}
+
 /// Counts how often each view comes, over all coins that the party does not know; `None` where
 /// these are too many.
 fn check_uniform(
     activation: &Activation<'_>,
+    shape: (Input, u32),
+    party: Party,
+    random: &mut Random,
+) -> Option<()> {
+    check_rounded(activation, Rounding::Nearest, shape, party, random)
+}
+
+fn check_rounded(
+    activation: &Activation<'_>,
+    rounding: Rounding,
     (input, output): (Input, u32),
     party: Party,
     random: &mut Random,
 ) -> Option<()> {
     let modulus = Modulus::power_of_two(output).unwrap();
-    let program = Arc::new(Program::activation(activation, input, modulus).unwrap());
+    let program = match rounding {
+        Rounding::Nearest => Program::activation(activation, input, modulus),
+        Rounding::Dithered => Program::dithered(activation, input, modulus),
+    };
+    let program = Arc::new(program.unwrap());
     let widths: [Vec<(u32, u32)>; 2] =
         [Party::Server, Party::Client].map(|sender| program.ot_widths(sender).collect());
     let peer = party.peer();
@@ -142,7 +163,14 @@ fn check_uniform(
             }
             let (view, outputs) = view(&program, party, inputs, &coins);
             let sum = modulus.centre(modulus.add(outputs[0], outputs[1]));
-            assert_eq!(sum, activation.apply(&values));
+            let expected = match rounding {
+                Rounding::Nearest => activation.apply(&values),
+                Rounding::Dithered => {
+                    let window: Vec<_> = values.iter().map(|&value| (value, 0)).collect();
+                    dithered(activation, &input, &window, inputs[0])
+                }
+            };
+            assert_eq!(sum, expected);
             *seen.entry(view).or_default() += 1;
         }
         let counts: Vec<u64> = seen.values().copied().collect();
@@ -204,6 +232,42 @@ fn views_are_uniform() {
         }
     }
     assert_eq!(checked, 21);
+}
+
+/// The result is a function of both shares, and the view is uniform given one of them.
+#[test]
+fn views_of_dithered_values_are_uniform() {
+    let range = |bits: u32, low, high| Input {
+        bits,
+        prime: None,
+        guard: 0,
+        error: 0,
+        low,
+        high,
+    };
+    let relu = Rectifier::Relu;
+    let cases = [
+        (activation(1, relu, Some((2, 0, 9))), (range(4, -8, 3), 2)),
+        (activation(1, relu, Some((2, 0, 9))), (range(5, -16, 11), 4)),
+        (activation(1, relu, Some((3, 0, 9))), (range(6, -32, 23), 4)),
+        (
+            activation(1, Rectifier::None, Some((1, -2, 1))),
+            (range(4, -4, 4), 2),
+        ),
+        (
+            activation(2, Rectifier::None, Some((2, -9, 9))),
+            (range(5, -4, 0), 2),
+        ),
+    ];
+    let mut random = Random(9);
+    let mut checked = 0;
+    for (activation, shape) in cases {
+        for party in [Party::Server, Party::Client] {
+            let uniform = check_rounded(&activation, Rounding::Dithered, shape, party, &mut random);
+            checked += uniform.map_or(0, |()| 1);
+        }
+    }
+    assert_eq!(checked, 10);
 }
 
 /// Rows by a tree and by factors, entries as numbers, products of rises with fine bits, bases,

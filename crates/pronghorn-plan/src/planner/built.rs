@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pronghorn_graph::{
-    fixed::{FixedGraph, Linear, ValueSpec},
+    fixed::{FixedGraph, Linear, ValueSpec, dither::Dither},
     oracle::{self, OracleError},
     polynomial::PolyGraph,
 };
@@ -165,12 +165,29 @@ pub(super) fn evaluate(
 
 impl Built {
     /// The oracle: the result's integers for integers of `images` images, one after the other. A
-    /// secure run gives exactly these, or on ciphertexts these within [`Built::tolerance`].
+    /// secure run gives exactly these, or on ciphertexts these within [`Built::tolerance`]. Where
+    /// rounding is dithered, each run has addends of its own ([`Built::oracle_of_run`]).
     ///
     /// # Errors
     /// `integers` does not hold so many images, or a value leaves its proven range.
     pub fn oracle(&self, integers: &[i32], images: usize) -> Result<Vec<i32>, OracleError> {
         self.computation.evaluate(&self.plan, integers, images)
+    }
+
+    /// The oracle with the addends of a run, where values are rounded by a dither.
+    ///
+    /// # Errors
+    /// As [`Built::oracle`], or that the run has other values.
+    pub fn oracle_of_run(
+        &self,
+        integers: &[i32],
+        images: usize,
+        dither: &dyn Dither,
+    ) -> Result<Vec<i32>, OracleError> {
+        match self.computation.fixed() {
+            Some(fixed) => oracle::evaluate_with(fixed, integers, images, dither),
+            None => self.oracle(integers, images),
+        }
     }
 
     /// What users are told of the plan before it is used, a text each: an error far above the aim,

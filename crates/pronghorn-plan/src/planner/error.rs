@@ -76,6 +76,14 @@ pub enum BuildError {
         /// The trust level.
         trust: TrustLevel,
     },
+    /// Dithered rounding is a matter of shares.
+    #[error(
+        "only shares are rounded by a dither, and there are none at trust level {trust}: use --trust two-party          (trust='two-party'), or round to the nearest (--rounding nearest, rounding='nearest')"
+    )]
+    NoDither {
+        /// The trust level.
+        trust: TrustLevel,
+    },
     /// The engine is of other trust levels.
     #[error(
         "no linear layer runs on slots at trust level {trust}: choose engine batch or coefficient"

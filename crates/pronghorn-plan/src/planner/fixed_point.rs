@@ -10,7 +10,7 @@ use pronghorn_graph::{
 };
 
 use super::{
-    BuildError, BuildOptions, Built, Fidelity, Opening, Weights,
+    BuildError, BuildOptions, Built, Fidelity, Opening, Rounding, Weights,
     method::{Method, Planned, Source, multiply_adds},
     precision::ModulusBudget,
     tolerance::Tolerances,
@@ -287,6 +287,10 @@ impl Search<'_> {
             &quantise_options,
             source.corrected,
         )?;
+        let fixed = match self.options.rounding {
+            Rounding::Nearest => fixed,
+            Rounding::Dithered => fixed.with_dither().unwrap_or(fixed),
+        };
         // The error is that of the values, also where these are not opened.
         let fidelity = fidelity(&fixed, source, self.stated)?;
         let opens_class = method.class && self.options.opening != Some(Opening::Values);

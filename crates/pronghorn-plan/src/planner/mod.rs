@@ -42,7 +42,7 @@ pub use fidelity::{Fidelity, OutputError, REFUSE, WARN};
 pub use hint::Hint;
 pub use multikey::polynomial;
 pub use options::{
-    BuildOptions, Engine, KEY_CHECKS, Opening, RESULT_ERROR, SHARES_ERROR, TABLE_ERROR,
+    BuildOptions, Engine, KEY_CHECKS, Opening, RESULT_ERROR, Rounding, SHARES_ERROR, TABLE_ERROR,
 };
 pub use samples::{SYNTHETIC_IMAGES, SYNTHETIC_MARGIN};
 
@@ -108,6 +108,9 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
 fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
     let trust = trust::require(options.trust)?;
     flood::check_bits(options.flood_bits).map_err(BuildError::Flood)?;
+    if options.rounding == Rounding::Dithered && !trust.shares() {
+        return Err(BuildError::NoDither { trust });
+    }
     let methods = method_of(trust, options)?;
     let class = match (options.opening, methods.first.comparisons) {
         (Some(Opening::Class), true) => Some(graph.with_class()?),

@@ -32,6 +32,18 @@ pub enum Opening {
     Values,
 }
 
+/// How values lose bits between layers, as a choice of the model's owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// To the nearest: results are those of the oracle.
+    #[default]
+    Nearest,
+    /// By a dither that no two runs share, under `two-party`: comparisons take two thirds of the
+    /// bytes, results differ a little from run to run, and a client that asks again for one input
+    /// learns more of the values within.
+    Dithered,
+}
+
 /// What the model's owner decides; no Debug, samples may be secret.
 #[derive(Clone)]
 pub struct BuildOptions {
@@ -75,6 +87,8 @@ pub struct BuildOptions {
     /// What the client learns in the end. None: the class alone of a network that ends in ArgMax,
     /// where the trust level can, and else the values.
     pub opening: Option<Opening>,
+    /// How values lose bits between layers.
+    pub rounding: Rounding,
     /// Sets of a client's keys, of which the server opens all but one. A false set passes with
     /// probability `1 / key_checks`. A power of two up to
     /// [`MOST_KEY_CHECKS`](crate::plan::MOST_KEY_CHECKS); 1 opens none.
@@ -118,6 +132,7 @@ impl Default for BuildOptions {
             lpn: true,
             flood_bits: LEAST_BITS,
             opening: None,
+            rounding: Rounding::default(),
             key_checks: KEY_CHECKS,
         }
     }

@@ -16,7 +16,8 @@ use crate::{
     steps::{StepKind, activation::lean::Transfers, argmax::ArgMax},
 };
 
-/// The plan with lean steps in the place of circuits where they cost less, and with the rounds of
+/// The plan with lean steps in the place of circuits where they cost less, their OTs from where they
+/// cost least, and with the rounds of
 /// comparisons that cost least.
 pub(super) fn choose(planned: Planned, options: &BuildOptions) -> Result<Planned, BuildError> {
     let plan = &planned.plan;
@@ -36,6 +37,10 @@ pub(super) fn choose(planned: Planned, options: &BuildOptions) -> Result<Planned
         });
         if let Some(lean) = candidate.filter(|lean| is_cheaper(plan, index, lean, options)) {
             step.kind = lean.into_kind();
+            changed = true;
+        }
+        if let StepKind::Lean(lean) = &mut step.kind {
+            lean.transfers = transfers;
             changed = true;
         }
         if let StepKind::ArgMax(_) = step.kind {

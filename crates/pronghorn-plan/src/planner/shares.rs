@@ -25,7 +25,11 @@ use crate::{
     share_form::{self, Fault, LEAST_GUARD, LayerShares, MAX_BITS, ShareRules, Takes, share_forms},
     steps::{
         StepKind,
-        activation::{chain::Stage, garbled::Garbled},
+        activation::{
+            chain::Stage,
+            garbled::Garbled,
+            lean::{Lean, Transfers},
+        },
         argmax::ArgMax,
         linear::slots::SlotLinear,
     },
@@ -276,7 +280,7 @@ fn finish(
         let layer = draft.layer();
         let kind = match &draft.op {
             Op::Ready(kind) => kind.clone(),
-            Op::Chain(chain) => StepKind::Garbled(chain.clone()),
+            Op::Chain(chain) => chain_kind(chain),
             Op::Layer(layer) => match layer.prime() {
                 Some(t) => StepKind::SlotLinear(on_slots(layer, t, &mut chosen)?),
                 None => {
@@ -302,6 +306,18 @@ fn finish(
         output,
         weights,
     })
+}
+
+/// A circuit at first, but for a dither, which no circuit has.
+fn chain_kind(chain: &Garbled) -> StepKind {
+    let ops = chain.ops.clone();
+    match Stage::of(&ops) {
+        Some(stage) if stage.dithered => StepKind::Lean(Lean {
+            ops,
+            transfers: Transfers::default(),
+        }),
+        _ => StepKind::Garbled(Garbled { ops }),
+    }
 }
 
 /// Parameters of a layer on slots.

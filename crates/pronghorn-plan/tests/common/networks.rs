@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use pronghorn_graph::graph::{Graph, Tensor};
 use pronghorn_plan::{
-    BuildOptions, Built, CheckedPlan, Engine, Opening, Step, StepKind, TrustLevel, WordSize, build,
+    BuildOptions, Built, CheckedPlan, Engine, Opening, Rounding, Step, StepKind, TrustLevel,
+    WordSize, build,
     steps::{
         activation::{
             garbled::Garbled,
@@ -393,6 +394,19 @@ pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built 
         input_bits: bits.map(|bits| bits.1),
         // Few bits make large errors, which is what is asked for here.
         error: bits.map(|_| 10.0),
+        ..options(TrustLevel::TwoParty)
+    };
+    plan(graph, options)
+}
+
+/// The same with dithered rounding.
+pub fn dithered(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    let options = BuildOptions {
+        engine: Some(engine),
+        weight_bits: bits.map(|bits| bits.0),
+        input_bits: bits.map(|bits| bits.1),
+        error: bits.map(|_| 10.0),
+        rounding: Rounding::Dithered,
         ..options(TrustLevel::TwoParty)
     };
     plan(graph, options)

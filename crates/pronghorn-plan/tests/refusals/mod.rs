@@ -393,6 +393,26 @@ fn chains_of_functions() {
             }];
         });
     }
+    // Circuits and clients round to the nearest.
+    let dither = |shifts: &[u32]| ActivationOp::Dither {
+        shifts: shifts.to_vec(),
+    };
+    refuses(&SHARES, "circuits round to the nearest", |plan| {
+        let (low, high) = (0, 511);
+        *ops(plan) = vec![dither(&[5]), ActivationOp::Clip { low, high }];
+    });
+    refuses(&AIDED, "the client sees the value", |plan| {
+        ops(plan).insert(0, dither(&[1]));
+    });
+    for (shifts, word) in [
+        (&[0][..], "at least 1"),
+        (&[32], "at most 31"),
+        (&[1, 2], "one a channel"),
+    ] {
+        refuses(&SHARES, word, |plan| ops(plan).insert(0, dither(shifts)));
+    }
+    // After another function.
+    refuses(&SHARES, "one circuit", |plan| ops(plan).push(dither(&[1])));
     refuses(&SHARES, "one circuit", |plan| {
         let ops = ops(plan);
         let last = ops.last().expect("there is one").clone();

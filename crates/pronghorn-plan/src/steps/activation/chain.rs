@@ -17,7 +17,7 @@ use super::{
     names,
 };
 use crate::{
-    share_form::{LEAST_GUARD, MAX_BITS, Node, Readers, ShareForm, Tolerates},
+    share_form::{LEAST_GUARD, MAX_BITS, Node, Readers, ShareForm, Takes, Tolerates},
     step::Place,
 };
 
@@ -25,6 +25,8 @@ use crate::{
 /// precision, a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
+    /// Whether the change of precision comes first, by a dither. Circuits have none.
+    pub dithered: bool,
     /// The pool, if any.
     pub window: Option<Window>,
     /// What happens below zero.
@@ -43,13 +45,30 @@ impl Stage {
     /// monotone, so that a maximum may be taken first. A table comes last.
     pub fn of(ops: &[ActivationOp]) -> Option<Self> {
         let nothing = Self {
+            dithered: false,
             window: None,
             rectifier: Rectifier::None,
             requantisation: None,
             channels: None,
             table: None,
         };
-        ops.iter().try_fold(nothing, Self::then)
+        let (first, others) = match ops {
+            [ActivationOp::Dither { shifts }, others @ ..] => (nothing.dithered(shifts)?, others),
+            ops => (nothing, ops),
+        };
+        others.iter().try_fold(first, Self::then)
+    }
+
+    /// The change of precision of a dither.
+    fn dithered(self, shifts: &[u32]) -> Option<Self> {
+        let (_, most) = least_and_most(shifts);
+        let channels = (shifts.len() > 1).then(|| shifts.into());
+        let rounded = self.requantised(most, i32::MIN, i32::MAX)?;
+        Some(Self {
+            dithered: true,
+            channels,
+            ..rounded
+        })
     }
 
     fn then(mut self, op: &ActivationOp) -> Option<Self> {
@@ -95,6 +114,7 @@ impl Stage {
             }
             ActivationOp::LeakyRelu { .. }
             | ActivationOp::MaxPool { .. }
+            | ActivationOp::Dither { .. }
             | ActivationOp::Square => {
                 return None;
             }
@@ -218,13 +238,20 @@ impl Stage {
             Some(shifts) => least_and_most(shifts),
             None => (self.shift(), self.shift()),
         };
-        let width = |shift| lean::input_width(&self.activation((pool, shift)), low, high);
+        let width = |shift| {
+            let activation = self.activation((pool, shift));
+            match self.dithered {
+                true => lean::dithered_width(&activation, low, high),
+                false => lean::input_width(&activation, low, high),
+            }
+        };
         (least..=most).map(width).max().unwrap_or(0)
     }
 
     /// Units that a value's range needs above it so that the circuit rounds in one addition.
     fn rounding(&self) -> i32 {
         match (self.rectifier, self.requantisation) {
+            (_, Some(last)) if self.dithered => ((1i64 << last.shift) - 1) as i32,
             (Rectifier::None | Rectifier::Relu, Some(last)) => ((1i64 << last.shift) >> 1) as i32,
             _ => 0,
         }
@@ -290,11 +317,31 @@ pub(super) fn tolerates(ops: &[ActivationOp]) -> Tolerates {
 pub(super) fn input_bits(ops: &[ActivationOp], input: &Node<'_>) -> u32 {
     let width = input.width(rounding(ops));
     let (low, high) = input.range();
-    let lean = Stage::of(ops).map_or(0, |stage| stage.lean_width(low, high));
-    // Wider shares than a word's with guard bits are not worth it.
-    match lean + LEAST_GUARD < MAX_BITS {
-        true => width.max(lean),
-        false => width,
+    match Stage::of(ops) {
+        // What is dropped holds errors.
+        Some(stage) if stage.dithered => {
+            let (low, high) = (input.value.low.into(), input.value.high.into());
+            width.max(stage.lean_width(low, high))
+        }
+        Some(stage) => match stage.lean_width(low, high) {
+            lean if lean + LEAST_GUARD < MAX_BITS => width.max(lean),
+            // Wider shares than a word's with guard bits are not worth it.
+            _ => width,
+        },
+        None => width,
+    }
+}
+
+/// Whether the chain begins with a dither, which takes shares modulo a power of two.
+pub(super) fn is_dithered(ops: &[ActivationOp]) -> bool {
+    Stage::of(ops).is_some_and(|stage| stage.dithered)
+}
+
+/// The modulus of inputs.
+pub(super) fn takes(ops: &[ActivationOp]) -> Takes {
+    match is_dithered(ops) {
+        true => Takes::PowerOfTwo,
+        false => Takes::Any,
     }
 }
 

@@ -16,7 +16,7 @@ use super::{chain, names, pooled};
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, rate},
     description::Description,
-    share_form::{Node, Readers, ShareRules, Tolerates},
+    share_form::{Node, Readers, ShareRules, Takes, Tolerates},
     step::{Compiled, Derived, Place, StepPlan},
     trust::TrustLevel,
 };
@@ -50,6 +50,10 @@ pub(crate) fn at_once(circuits: &Circuits, batch: usize) -> StepCost {
 }
 
 impl ShareRules for Garbled {
+    fn takes(&self) -> Takes {
+        chain::takes(&self.ops)
+    }
+
     fn makes_residues(&self, inputs: bool, readers: Readers) -> bool {
         chain::makes_residues(&self.ops, inputs, readers)
     }
@@ -86,6 +90,9 @@ impl StepPlan for Garbled {
 
     fn compile(&self, place: &Place<'_>) -> Result<Derived, String> {
         let stage = chain::stage(&self.ops)?;
+        if stage.dithered {
+            return Err("circuits round to the nearest".into());
+        }
         let (input, form) = (place.input(), place.input_form());
         let offset = stage.offset(form);
         let circuit = |kind| stage.circuit(kind, (input, form), place.form());

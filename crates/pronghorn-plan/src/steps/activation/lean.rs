@@ -24,7 +24,7 @@ use super::{
 use crate::{
     cost::{Cost, Memory, Seconds, StepCost, StepMemory, rate},
     description::Description,
-    share_form::{Node, Readers, ShareForm, ShareRules, Tolerates},
+    share_form::{Node, Readers, ShareForm, ShareRules, Takes, Tolerates},
     step::{Compiled, Derived, Place, StepPlan},
     trust::TrustLevel,
 };
@@ -200,7 +200,7 @@ impl From<Programs> for Derived {
 }
 
 /// The input of programs.
-pub(crate) fn input((value, form): (&ValueSpec, &ShareForm)) -> Input {
+pub fn input((value, form): (&ValueSpec, &ShareForm)) -> Input {
     Input {
         bits: form.bits,
         prime: form.prime,
@@ -223,7 +223,11 @@ impl Stage {
     ) -> Result<Programs, String> {
         let modulus = output.modulus().map_err(|error| error.to_string())?;
         let program = |kind| {
-            let program = Program::activation(&self.activation(kind), input(from), modulus);
+            let (activation, input) = (self.activation(kind), input(from));
+            let program = match self.dithered {
+                true => Program::dithered(&activation, input, modulus),
+                false => Program::activation(&activation, input, modulus),
+            };
             program.map(Cascade::from)
         };
         self.groups(from.0, program).map(Programs::new)
@@ -231,6 +235,10 @@ impl Stage {
 }
 
 impl ShareRules for Lean {
+    fn takes(&self) -> Takes {
+        chain::takes(&self.ops)
+    }
+
     fn makes_residues(&self, inputs: bool, readers: Readers) -> bool {
         chain::makes_residues(&self.ops, inputs, readers)
     }
@@ -291,6 +299,10 @@ impl StepPlan for Lean {
 
     fn silent(&self) -> Option<Chain> {
         self.transfers.chain()
+    }
+
+    fn dithers(&self) -> Option<&[u32]> {
+        self.ops.first().and_then(ActivationOp::dithered)
     }
 
     fn random_ots(&self, step: &Compiled<'_>, sender: Party) -> u64 {

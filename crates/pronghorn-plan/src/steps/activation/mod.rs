@@ -85,6 +85,10 @@ pub(crate) fn names(ops: &[ActivationOp]) -> String {
             let (least, most) = least_and_most(shifts);
             format!("drop {least} to {most} bits by channel into {low}..{high}")
         }
+        ActivationOp::Dither { shifts } => match least_and_most(shifts) {
+            (least, most) if least == most => format!("drop {most} bits by a dither"),
+            (least, most) => format!("drop {least} to {most} bits by channel and a dither"),
+        },
         ActivationOp::Table(table) => {
             let base = if table.rectified { "relu and " } else { "" };
             let pieces = if table.fine > 0 { " pieces" } else { "" };

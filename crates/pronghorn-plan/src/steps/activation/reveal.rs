@@ -38,6 +38,14 @@ impl StepPlan for Reveal {
     }
 
     fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        let mut dithers = self.ops.iter().filter_map(ActivationOp::dithered);
+        if let Some(shifts) = dithers.next() {
+            return Err(OperatorError::Parameter {
+                field: "dither",
+                found: format!("{shifts:?}"),
+                expected: "rounding to the nearest: the client sees the value".into(),
+            });
+        }
         range(&self.ops, inputs, value)
     }
 
