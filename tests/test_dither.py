@@ -12,7 +12,7 @@ from conftest import SHARED
 from helpers import floats, model, node
 from pronghorn import _processes
 from pronghorn._data import Preprocessing, load_images
-from pronghorn.errors import InputError
+from pronghorn.errors import InputError, RoundingWarning
 from test_two_party import network
 
 DIGITS = Path(__file__).parents[1] / "examples" / "mnist"
@@ -48,6 +48,35 @@ def test_what_shares_do_not_hide_is_rounded_to_the_nearest(kind: str) -> None:
 def test_parts_of_one_value_may_be_rounded_in_two_ways() -> None:
     loaded = small("concatenation")
     assert loaded.verify(floats(5, 2, 9, 9), rounding="dithered").disagreements == 0
+
+
+@pytest.mark.parametrize("channels", [4, 6])
+@pytest.mark.parametrize("scale", [0.02, 1, 4, 16])
+@pytest.mark.parametrize("bits", [8, 10, 12])
+def test_layers_come_before_the_bits_that_others_drop(channels: int, scale: float, bits: int) -> None:
+    """Two layers, then the second one's ReLU, then the first one's; some shares are made exact in between."""
+    sides = {"pads": [1, 1, 1, 1]}
+    nodes = [node("Conv", "x a", "A", **sides), node("Conv", "x b", "B", **sides)]
+    nodes += [node("Relu", "B", "rB"), node("Relu", "A", "rA")]
+    nodes += [node("Add", "rA rB", "t") if channels == 4 else node("Concat", "rA rB", "t", axis=1)]
+    nodes += [node("Conv", "x c", "C", **sides), node("Add", "C t", "s"), node("LeakyRelu", "s", "l", alpha=0.1)]
+    nodes += [node("Conv", "l v", "y", strides=[2, 2])]
+    every = 4 if channels == 4 else 10
+    shapes = {"a": (4, 2), "b": (channels, 2), "c": (every, 2), "v": (3, every)}
+    constants = {name: floats(*shape, 3, 3) * (scale if name == "c" else 0.25) for name, shape in shapes.items()}
+    options = {"weight_bits": bits, "input_bits": bits, "error": 2.0}
+    loaded = pronghorn.load(model(nodes, (1, 2, 9, 9), constants), samples=floats(20, 2, 9, 9), **options)
+    assert loaded.verify(floats(2, 2, 9, 9), rounding="dithered", engine="coefficient").disagreements == 0
+
+
+def test_a_dither_that_nothing_takes_is_said() -> None:
+    """Bits before the opening are dropped to the nearest, and of a square."""
+    samples = floats(20, 2, 9, 9)
+    layer = model([node("Conv", "x w", "c"), node("Relu", "c", "y")], (1, 2, 9, 9), {"w": floats(4, 2, 3, 3)})
+    for loaded in (pronghorn.load(layer, samples=samples), small("square")):
+        with pytest.warns(RoundingWarning, match="no value is rounded by a dither"):
+            compiled = loaded.compiled(rounding="dithered")
+        assert not compiled.is_dithered
 
 
 def test_results_differ_from_run_to_run_and_are_right_on_average() -> None:

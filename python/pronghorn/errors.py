@@ -114,6 +114,10 @@ class RangeWarning(UserWarning):
     the results wrong."""
 
 
+class RoundingWarning(UserWarning):
+    """A plan in which no value is rounded by a dither, though that was asked for."""
+
+
 class TrafficWarning(UserWarning):
     """A plan in which an image costs more than 1 GB, and what costs less."""
 

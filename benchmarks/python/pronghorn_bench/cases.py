@@ -119,6 +119,8 @@ class Choice:
     """Between the parties; none: loopback."""
     images: int | None = None
     """One after the other; none: as many as `PACE_SECONDS` allow, at least two."""
+    rounding: str | None = None
+    """Of values between layers; none: to the nearest."""
 
     @classmethod
     def default(cls, quick: bool) -> Choice:

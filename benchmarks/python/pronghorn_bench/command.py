@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from pronghorn._data import Preprocessing
+from pronghorn._model.options import ROUNDINGS
 from pronghorn.cli.spread import spread
 from pronghorn.cli.values import parse_numbers
 from pronghorn.errors import InputError
@@ -95,6 +96,13 @@ class Chosen:
             "one batch (default: 4096).",
         ),
     ] = None
+    rounding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROUNDING",
+            help=f"Rounding of values between layers in the suite networks: {', '.join(ROUNDINGS)} (default: nearest).",
+        ),
+    ] = None
     peer: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help=f"Only this peer: {', '.join(peers.NAMES)}; may be given again."),
@@ -115,6 +123,7 @@ class Chosen:
             found = replace(found, only=tuple(self.only or ()))
         if self.network:
             found = replace(found, networks=tuple(_named(name, NETWORKS, "network") for name in self.network))
+        found = replace(found, rounding=self.rounding)
         return found if self.images is None else replace(found, images=self.images)
 
     def peers(self) -> peers.Installed:
@@ -182,6 +191,7 @@ def _check(suite: str, files: Files, chosen: Chosen, insecure: bool) -> None:
         "--mean and --std are": (files.mean or files.std, preprocessing),
         "--only and --network are": (chosen.only or chosen.network, CHOOSING),
         "--images is": (chosen.images, preprocessing),
+        "--rounding is": (chosen.rounding, (networks.SUITE,)),
         "--peer is": (chosen.peer, (peers.SUITE,)),
         "--insecure-paper-parameters is": (insecure, tuple(INSECURE)),
     }

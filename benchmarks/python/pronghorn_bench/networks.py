@@ -12,6 +12,7 @@ import numpy as np
 
 from pronghorn import _processes
 from pronghorn._model import Floats, Plan
+from pronghorn._model.verification import relative_error
 from pronghorn_bench import party
 from pronghorn_bench.cases import Case, Choice
 from pronghorn_bench.predicted import ON_ONE_CORE, PLANNED_FOR, SOURCE, Predicted
@@ -116,6 +117,11 @@ class Ours:
         self._client_memory = answer["peak_memory_bytes"]
         return Image.of(answer, self._server.processor_seconds() or 0.0)
 
+    def error(self, images: Images) -> float:
+        """Of the first images, as `relative_error`."""
+        wanted = self._case.model.run_float(self._case.images[: len(images.each)])
+        return relative_error(images.outputs.reshape(wanted.shape), wanted)
+
     def wrong(self, images: Images) -> int:
         """Of the first images, how many have outputs that differ from the oracle's in any bit."""
         wanted = self._wanted[: len(images.each)].reshape(len(images.each), -1)
@@ -128,16 +134,21 @@ class Ours:
 
 @contextmanager
 def ours(
-    case: Case, network: Network | None, client_cores: Sequence[int], server_cores: Sequence[int]
+    case: Case,
+    network: Network | None,
+    client_cores: Sequence[int],
+    server_cores: Sequence[int],
+    rounding: str | None = None,
 ) -> Iterator[Ours]:
     """Both parties, connected through a network."""
     planned_for = PLANNED_FOR[network]
-    plan = case.model.plan(TRUST, network=planned_for)
-    wanted = case.model.compiled(TRUST, network=planned_for).run_oracle(case.images, None)[1]
+    plan = case.model.plan(TRUST, network=planned_for, rounding=rounding)
+    wanted = plan.compiled.run_oracle(case.images, None)[1]
     images = case.samples.with_name("images.npy")
     np.save(images, case.images)
     # Nothing is prepared: an image's cost is all that it takes.
     options = ["--data", str(case.samples), "--network", planned_for, "--prepare", "0", "--idle-timeout", str(TIMEOUT)]
+    options += [] if rounding is None else ["--rounding", rounding]
     with ExitStack() as stack:
         with _processes.pinned(server_cores):
             server = stack.enter_context(_processes.served(case.path, TRUST, options))
@@ -173,14 +184,14 @@ def run_networks(choice: Choice, report: Report) -> None:
 
 def _run(case: Case, network: Network | None, choice: Choice, report: Report) -> None:
     available = _processes.available_cores()
-    with ours(case, network, available, available) as parties:
+    with ours(case, network, available, available, choice.rounding) as parties:
         images = Images([parties.predict(number) for number in choice.numbers(case)])
         memory = parties.stop()
     count = len(images.each)
     sheet = Sheet(
         report,
         SUITE,
-        f"{case.name}, {name_of(network)}, {cores(len(available))}",
+        ", ".join([case.name, *filter(None, [choice.rounding]), name_of(network), cores(len(available))]),
         {"model": case.path.name, "images": count, "planned_for": PLANNED_FOR[network], "plan_hash": parties.plan.hash},
         security_bits(parties.plan.details()),
     )
@@ -195,5 +206,10 @@ def _run(case: Case, network: Network | None, choice: Choice, report: Report) ->
     sheet.add("once", images.once_megabytes, "MB", [(predicted.once / 1e6, once)], headline=1)
     sheet.add("peak memory, client", memory.client / 1e6, "MB", headline=1)
     sheet.add("peak memory, server", memory.server / 1e6, "MB", headline=1)
-    sheet.add(f"not the oracle's, of {count}", parties.wrong(images), "images", headline=1)
+    if parties.plan.compiled.is_dithered:
+        # The addends that the oracle lacks stay with the server.
+        expected = parties.plan.compiled.fidelity["error"]
+        sheet.add("error, of the outputs' spread", parties.error(images), "share", [(expected, SOURCE)], headline=1)
+    else:
+        sheet.add(f"not the oracle's, of {count}", parties.wrong(images), "images", headline=1)
     sheet.add(f"classes as the float network's, of {count}", images.agreement(case), "share")

@@ -1,7 +1,8 @@
 //! The addends of dithered rounding, from the shares of both parties: for the oracle, where the
 //! model's owner runs both in one process.
 //!
-//! Neither party has them. The server's shares alone open what the client rounds, and with it
+//! An addend is uniform, since the server's share is, but for an error of the shares that comes on
+//! top. Neither party has them. The server's shares alone open what the client rounds, and with it
 //! weights. So a server never sends them.
 
 use pronghorn_graph::fixed::dither::{Dither, Place};
@@ -48,7 +49,7 @@ impl Dither for Addends {
             server,
             client,
         } = self.0.get(place.node)?;
-        let [own, other] = [server, client].map(|share| word(share, place));
+        let (own, other) = (word(server, place)?, word(client, place)?);
         let modulus = 1i64 << input.bits;
         let exact = i64::from(value) << input.guard;
         // The error, moved so that it is not below 0.
@@ -62,10 +63,11 @@ impl Dither for Addends {
     }
 }
 
-/// A word of a share.
-fn word(share: &Share, place: Place) -> i64 {
-    match share {
-        Share::Words(words) => words.row(place.element)[place.image].into(),
-        Share::Zero => 0,
-    }
+/// A word of a share, if it has so many.
+fn word(share: &Share, place: Place) -> Option<i64> {
+    let Share::Words(words) = share else {
+        return Some(0);
+    };
+    let is_within = place.element < words.elements() && place.image < words.images();
+    is_within.then(|| words.row(place.element)[place.image].into())
 }

@@ -1,6 +1,9 @@
 //! `two-party`: the run on shares equals the fixed-point oracle bit for bit, whatever the network.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex},
+};
 
 use crate::common::{
     check, exchange, exchange_with, network,
@@ -12,7 +15,10 @@ use pronghorn_engine::{
     ServerModel, ServerPreparation, ServerPrepared, ServerRun, dither::Addends,
 };
 use pronghorn_graph::{
-    fixed::{ActivationOp, LocalOp, ValueSpec},
+    fixed::{
+        ActivationOp, LocalOp, ValueSpec,
+        dither::{Dither, Place},
+    },
     geometry::Window,
     graph::Graph,
     oracle::{self, OracleError},
@@ -121,6 +127,49 @@ fn dithered_runs_equal_the_oracle_with_their_addends() {
         for batch in [1, 7] {
             check(&built, &numbers(162 * batch, 5), batch);
         }
+    }
+}
+
+/// All bits of addends are fair: of 7 images, each within five standard deviations.
+#[test]
+fn addends_are_uniform() {
+    for engine in [Engine::Batch, Engine::Coefficient] {
+        let built = dithered(&network(1), engine, None);
+        let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
+        let inputs = numbers(162 * 7, 5);
+        let mut client = ClientRun::new(model.plan().clone(), &inputs, 7).expect("they fit");
+        let mut server = ServerRun::new(&model, 7).expect("the batch fits");
+        client.keep_rounded();
+        server.keep_rounded();
+        exchange(&mut client, &mut server).expect("an honest run succeeds");
+        let addends = Addends::of(&built.plan, &mut client, &mut server);
+        let counted = Counted(addends, Mutex::default());
+        let (integers, _) = built.plan.quantise(&inputs).expect("inputs are numbers");
+        let run = built.oracle_of_run(&integers, 7, &counted);
+        assert_eq!(run, Ok(client.finish_integers().expect("the run is over")));
+        let counts = counted.1.into_inner().expect("no thread has failed");
+        for (bit, [ones, all]) in counts.into_iter().enumerate() {
+            let deviation = (2.0 * ones as f64 - all as f64) / (all as f64).sqrt();
+            assert!(
+                all > 1000 && deviation.abs() < 5.0,
+                "bit {bit}: {ones} of {all}"
+            );
+        }
+    }
+}
+
+/// Addends, and how many of each of their lowest bits are 1.
+struct Counted(Addends, Mutex<[[u32; 2]; 5]>);
+
+impl Dither for Counted {
+    fn addend(&self, place: Place, value: i32, shift: u32) -> Option<u32> {
+        let addend = self.0.addend(place, value, shift)?;
+        let mut counts = self.1.lock().expect("no thread has failed");
+        for (bit, [ones, all]) in counts.iter_mut().enumerate() {
+            *ones += addend >> bit & 1;
+            *all += 1;
+        }
+        Some(addend)
     }
 }
 

@@ -365,8 +365,9 @@ pub enum ActivationOp {
     },
     /// A smooth function, at a precision that stands before it.
     Table(Table),
-    /// `(x + a) >> shift` with an addend `a` in `0..2^shift`, new for each value of each run
-    /// ([`dither`]). Without addends as [`ActivationOp::Requantise`], unclamped.
+    /// `(x + a) >> shift` with an addend `a` in `0..=2^shift`, new for each value of each run
+    /// ([`dither`]); the largest only where shares have errors. Without addends as
+    /// [`ActivationOp::Requantise`], unclamped.
     Dither {
         /// Bits dropped, 1 or more: one number for all channels, or one for each.
         shifts: Vec<u32>,

@@ -173,71 +173,72 @@ fn dithers_add_and_drop() {
     assert!((mean - 37.0 / 16.0).abs() < 0.03, "{mean}");
 }
 
-/// The chain behind a layer begins with the dither; what shares do not hide stays as it is.
+/// The chain behind a layer begins with the dither, where another layer follows; what shares do not
+/// hide stays as it is.
 #[test]
 fn networks_get_a_dither_behind_layers() {
-    let dense = Linear {
+    let dense = |weights: [i32; 2]| Linear {
         geometry: ConvGeometry::per_channel(2, [2, 2]),
-        weights: vec![3, -5],
+        weights: weights.to_vec(),
         bias: vec![0, 1],
     };
     let shape = [2, 2, 2];
-    let spec = |low, high| ValueSpec {
-        fraction_bits: 4,
+    let spec = |fraction_bits, low, high| ValueSpec {
+        fraction_bits,
         ..value(&shape, low, high)
     };
-    let rounded = |shift: u32, low, high| {
-        let value = ValueSpec {
-            fraction_bits: 4 - shift as i32,
-            ..value(&shape, low, high)
-        };
-        let op = ActivationOp::Requantise { shift, low, high };
-        (FixedOp::Activation(op), value)
+    let rounded = |from: usize, shift: u32, (low, high), fraction| {
+        let op = FixedOp::Activation(ActivationOp::Requantise { shift, low, high });
+        node(op, &[from], spec(fraction, low, high))
     };
-    let activation = |op| FixedOp::Activation(op);
-    let (first, second) = (rounded(3, 0, 20), rounded(1, -50, 50));
+    let activation = |op, from: usize, value| node(FixedOp::Activation(op), &[from], value);
+    let clip = ActivationOp::Clip {
+        low: -80,
+        high: 500,
+    };
+    let add = FixedOp::Local(LocalOp::Add { left_shift: [1, 0] });
+    let nodes = vec![
+        node(FixedOp::Input, &[], spec(4, -100, 100)),
+        // Of the input, which no mask of a layer hides.
+        rounded(0, 1, (-50, 50), 3),
+        node(
+            FixedOp::Linear(dense([30, -50])),
+            &[1],
+            spec(8, -2499, 2501),
+        ),
+        activation(clip, 2, spec(8, -80, 500)),
+        activation(ActivationOp::Relu, 3, spec(8, 0, 500)),
+        rounded(4, 5, (0, 12), 3),
+        // The layer's part is shifted up, and the other part is no layer's.
+        node(add, &[2, 5], spec(9, -4998, 5014)),
+        rounded(6, 6, (-60, 60), 3),
+        // Too few bits for a dither.
+        node(FixedOp::Linear(dense([3, 5])), &[7], spec(5, -300, 301)),
+        rounded(8, 4, (-19, 19), 1),
+        // Shown.
+        node(
+            FixedOp::Linear(dense([300, 500])),
+            &[9],
+            spec(5, -9500, 9501),
+        ),
+        rounded(10, 5, (-400, 400), 0),
+    ];
     let graph = FixedGraph {
-        name: "two".into(),
-        nodes: vec![
-            node(FixedOp::Input, &[], spec(-100, 100)),
-            // Of the input, which no mask of a layer hides.
-            node(second.0.clone(), &[0], second.1.clone()),
-            node(FixedOp::Linear(dense), &[1], spec(-249, 251)),
-            node(activation(ActivationOp::Relu), &[2], spec(0, 251)),
-            node(first.0, &[3], first.1.clone()),
-            node(
-                FixedOp::Local(LocalOp::Add { left_shift: [1, 0] }),
-                &[2, 4],
-                spec(-498, 522),
-            ),
-            // The layer's part is shifted up, and the other part is no layer's.
-            node(rounded(2, -99, 99).0, &[5], rounded(2, -99, 99).1),
-        ],
-        output: 6,
+        name: "three".into(),
+        output: nodes.len() - 1,
+        nodes,
         finish: vec![],
     };
     graph.validate().unwrap();
     let made = graph.with_dither().unwrap();
     made.validate().unwrap();
-    let ops: Vec<String> = made
-        .nodes
-        .iter()
-        .map(|node| format!("{:?}", node.op))
-        .collect();
-    let dithers: Vec<usize> = (0..ops.len())
-        .filter(|&at| ops[at].contains("Dither"))
-        .collect();
-    assert_eq!((made.nodes.len(), dithers), (8, vec![3]));
-    assert!(ops[4].contains("Relu") && ops[5].contains("Clip { low: 0, high: 20 }"));
-    assert_eq!(
-        made.nodes[3].value,
-        ValueSpec {
-            low: -32,
-            high: 32,
-            ..first.1.clone()
-        }
-    );
-    assert_eq!(made.nodes[5].value, first.1);
+    let op = |index: usize| format!("{:?}", made.nodes[index].op);
+    let dithers = (0..made.nodes.len()).filter(|&index| op(index).contains("Dither"));
+    assert_eq!((made.nodes.len(), dithers.collect()), (13, vec![3]));
+    assert!(op(4).contains("Clip { low: -2, high: 16 }") && op(5).contains("Relu"));
+    assert!(op(6).contains("Clip { low: 0, high: 12 }"));
+    assert_eq!(made.nodes[3].value, spec(3, -79, 79));
+    assert_eq!(made.nodes[6].value, graph.nodes[5].value);
     // The nearest is among the roundings: without addends results are those of before.
     struct Half;
     impl Dither for Half {

@@ -27,12 +27,14 @@
 //!   its sums. What it learns of them through results adds up over all batches with this `u`, and
 //!   with `u` it has the row of `W`: the number of images it may ask for is what limits that.
 //! * The noise of an answer, `W e + e_0 u + e s`, has the size it has with a fresh `u`. The parties
-//!   never compare notes on it: the shares' errors end within the next protocol.
+//!   never compare notes on it: the shares' errors end within the next protocol. Dithered rounding
+//!   is the exception: errors move few of its values, and nothing is proven of `u` then
+//!   (`docs/trust-and-security.md`).
 //!
 //! The shares of the answer are what each party rounds its word to, with `guard` bits below the
 //! unit: `2^guard y + delta` modulo `2^(bits + guard)`, where `|delta| <= 1` as long as the noise
 //! is below [`ShareEncoding::noise_room`]. The next protocol drops the guard bits inside, where
-//! nobody sees them, and what comes out is exact.
+//! nobody sees them, and what comes out is exact. With a dither each party drops its own.
 
 use pronghorn_ring::{
     Prime, Word,

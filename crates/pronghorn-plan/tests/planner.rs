@@ -7,7 +7,10 @@ use crate::common::{
     },
     refusal,
 };
-use pronghorn_graph::{fixed::Linear, graph::Graph};
+use pronghorn_graph::{
+    fixed::{Linear, dither::LEAST_DROPPED},
+    graph::Graph,
+};
 use pronghorn_plan::{
     BuildError, BuildOptions, Built, CheckedPlan, Engine, Plan, Rounding, Step, StepKind,
     TrustLevel, Weights, WordSize, build, cost,
@@ -167,7 +170,8 @@ fn a_dither_makes_comparisons_short() {
         assert!(bytes(&built) < bytes(&nearest));
         for (step, shifts) in built.plan.dithered_steps() {
             let step = &built.plan.steps[step];
-            assert!(matches!(step.kind, StepKind::Lean(_)) && !shifts.contains(&0));
+            assert!(matches!(step.kind, StepKind::Lean(_)));
+            assert!(shifts.iter().all(|&shift| shift >= LEAST_DROPPED));
         }
         assert!(!nearest.plan.is_dithered());
         let text = built.text(false);

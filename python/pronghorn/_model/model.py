@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from pronghorn._model.report import Report
 from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
 from pronghorn._outputs import Classes, Predictions, kind_of
-from pronghorn.errors import InputError, PlanError, UnsupportedModelError
+from pronghorn.errors import InputError, PlanError, RoundingWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
 if TYPE_CHECKING:
@@ -357,6 +358,13 @@ class Model(Shaped):
                 self._compiled[options] = self._native.compile(options)
             ExpectedError.of(self._compiled[options]).warn(stacklevel)
             Traffic.of(self._compiled[options]).warn(stacklevel)
+            if options.rounding == "dithered" and not self._compiled[options].is_dithered:
+                warnings.warn(
+                    "no value is rounded by a dither: none drops 5 bits or more between two layers, right behind the "
+                    "first of them",
+                    RoundingWarning,
+                    stacklevel=stacklevel + 1,
+                )
         return self._compiled[options]
 
     def verify(

@@ -18,13 +18,14 @@ from pronghorn.errors import (
     PrepareWarning,
     PronghornError,
     RangeWarning,
+    RoundingWarning,
     StoreWarning,
     TrafficWarning,
 )
 
 errors = Console(stderr=True)
 
-SHOWN = (InputWarning, PrecisionWarning, PrepareWarning, RangeWarning, StoreWarning, TrafficWarning)
+SHOWN = (InputWarning, PrecisionWarning, PrepareWarning, RangeWarning, RoundingWarning, StoreWarning, TrafficWarning)
 """Warnings that every command shows."""
 
 

@@ -5,8 +5,16 @@
 //! rounding). On shares this needs no message: each party drops the bits of its own share, and the
 //! addend follows from the server's. Errors are larger: 0.41 units root mean square at all values
 //! alike, where rounding to the nearest has 0.29.
+//!
+//! Shares of a layer's answer have small errors that depend on its weights. They are a part of what
+//! is rounded here, where other protocols remove them. So only values that drop [`LEAST_DROPPED`]
+//! bits or more are rounded so: with two guard bits an error of a guard unit moves one value in 128.
+//! The client is shown no such value: another layer comes before the opening.
 
 use super::{ActivationOp, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec, scalar};
+
+/// Bits that a value drops at least where it is rounded by a dither.
+pub const LEAST_DROPPED: u32 = 5;
 
 /// Where an addend is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +67,8 @@ impl ActivationOp {
 }
 
 impl FixedGraph {
-    /// The same network with dithered rounding, wherever the parties' shares hide values by
-    /// themselves: right behind layers. `None` where a value would leave 32 bits.
+    /// The same network with dithered rounding, wherever the server's shares are uniform by
+    /// themselves: right behind layers, and before others. `None` where a value would leave 32 bits.
     ///
     /// A chain of maxima, ReLUs and clips that ends in a change of precision begins with it then,
     /// and ends in a clip.
@@ -111,7 +119,7 @@ impl FixedGraph {
                 .iter()
                 .for_each(|&input| readers[input].push(index));
         }
-        let hidden = self.hidden();
+        let (hidden, shown) = (self.hidden(), self.shown());
         let end = |index: usize| {
             let (mut at, mut clips) = (index, false);
             if !node_reads(&self.nodes[at], &hidden) {
@@ -131,9 +139,22 @@ impl FixedGraph {
             let shifts = shifts(&self.nodes[at].op)?;
             // Bounds of channels would differ.
             let is_one = shifts.len() == 1 || !clips;
-            (is_one && !shifts.contains(&0)).then_some(at)
+            let are_large = shifts.iter().all(|&shift| shift >= LEAST_DROPPED);
+            (is_one && are_large && !shown[at]).then_some(at)
         };
         (0..self.nodes.len()).map(end).collect()
+    }
+
+    /// Whether a value reaches the result without another layer, by node.
+    fn shown(&self) -> Vec<bool> {
+        let mut shown = vec![false; self.nodes.len()];
+        shown[self.output] = true;
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            if shown[index] && !matches!(node.op, FixedOp::Linear(_)) {
+                node.inputs.iter().for_each(|&input| shown[input] = true);
+            }
+        }
+        shown
     }
 
     /// Whether the server's share of a value is uniform and new, by node: that of a layer's answer

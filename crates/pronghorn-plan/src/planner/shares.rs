@@ -114,12 +114,17 @@ impl<'a> Drafts<'a> {
 
     /// Adds a function to the chain of draft `before`, if that is one that takes it.
     fn join(&mut self, before: usize, op: &ActivationOp, value: &ValueSpec) -> bool {
+        let count = self.drafts.len();
         let draft = &mut self.drafts[before];
         let Op::Chain(chain) = &mut draft.op else {
             return false;
         };
         // A slope would multiply the errors of shares that were to be exact.
         if chain.ops.is_empty() && matches!(op, ActivationOp::LeakyRelu { .. }) {
+            return false;
+        }
+        // Steps with a dither come in the order of their nodes.
+        if op.dithered().is_some() && before + 1 < count {
             return false;
         }
         chain.ops.push(op.clone());
@@ -337,4 +342,82 @@ fn on_slots(
     })?;
     chosen.insert(geometry.clone(), found.clone());
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use pronghorn_graph::fixed::{Linear, LocalOp};
+
+    use super::*;
+
+    const ALL: usize = 4;
+
+    fn node(op: FixedOp, inputs: &[usize], low: i32, high: i32) -> FixedNode {
+        let value = ValueSpec {
+            shape: vec![ALL],
+            fraction_bits: 0,
+            low,
+            high,
+        };
+        FixedNode {
+            name: "node".into(),
+            op,
+            inputs: inputs.to_vec(),
+            value,
+        }
+    }
+
+    fn layer(weight: i32) -> FixedNode {
+        let reach = weight * 100 * ALL as i32;
+        let linear = Linear {
+            geometry: ConvGeometry::dense(ALL, ALL),
+            weights: vec![weight; ALL * ALL],
+            bias: vec![0; ALL],
+        };
+        node(FixedOp::Linear(linear), &[0], -reach, reach)
+    }
+
+    fn activation(op: ActivationOp, input: usize, low: i32, high: i32) -> FixedNode {
+        node(FixedOp::Activation(op), &[input], low, high)
+    }
+
+    /// Two layers, the dither of the second, then that of the first; and a slope that multiplies
+    /// errors, so that all layers before it are made exact at once.
+    #[test]
+    fn dithers_come_in_the_order_of_their_nodes() {
+        let dither = |shift| ActivationOp::Dither {
+            shifts: vec![shift],
+        };
+        let add = FixedOp::Local(LocalOp::Add { left_shift: [0, 0] });
+        let slope = ActivationOp::LeakyRelu {
+            slope: 100,
+            shift: 10,
+        };
+        let fixed = FixedGraph {
+            name: "order".into(),
+            nodes: vec![
+                node(FixedOp::Input, &[], -100, 100),
+                layer(160),
+                layer(320),
+                activation(dither(5), 2, -4000, 4001),
+                activation(dither(6), 1, -1000, 1001),
+                layer(5000),
+                node(add.clone(), &[3, 4], -5000, 5002),
+                node(add, &[5, 6], -2_005_000, 2_005_002),
+                activation(slope, 7, -200_500_000, 2_053_122_048),
+            ],
+            output: 8,
+            finish: vec![],
+        };
+        fixed.validate().unwrap();
+        let lowered = lower(&fixed, Some(Engine::Coefficient)).unwrap();
+        let made_exact =
+            |step: &&Step| matches!(&step.kind, StepKind::Garbled(of) if of.ops.is_empty());
+        assert!(lowered.steps.iter().any(|step| made_exact(&step)));
+        let dithers = lowered
+            .steps
+            .iter()
+            .filter_map(|step| step.kind.as_step().dithers());
+        assert_eq!(dithers.collect::<Vec<_>>(), [[5], [6]]);
+    }
 }
