@@ -382,16 +382,17 @@ mod tests {
     }
 
     /// Two layers, the dither of the second, then that of the first; and a slope that multiplies
-    /// errors, so that all layers before it are made exact at once.
+    /// errors of a sum that has no room for them, so that all layers before it are made exact at
+    /// once.
     #[test]
     fn dithers_come_in_the_order_of_their_nodes() {
         let dither = |shift| ActivationOp::Dither {
             shifts: vec![shift],
         };
-        let add = FixedOp::Local(LocalOp::Add { left_shift: [0, 0] });
+        let add = |left_shift| FixedOp::Local(LocalOp::Add { left_shift });
         let slope = ActivationOp::LeakyRelu {
             slope: 100,
-            shift: 10,
+            shift: 8,
         };
         let fixed = FixedGraph {
             name: "order".into(),
@@ -401,10 +402,10 @@ mod tests {
                 layer(320),
                 activation(dither(5), 2, -4000, 4001),
                 activation(dither(6), 1, -1000, 1001),
-                layer(5000),
-                node(add.clone(), &[3, 4], -5000, 5002),
-                node(add, &[5, 6], -2_005_000, 2_005_002),
-                activation(slope, 7, -200_500_000, 2_053_122_048),
+                layer(325),
+                node(add([0, 0]), &[3, 4], -5000, 5002),
+                node(add([2, 0]), &[5, 6], -525_000, 525_002),
+                activation(slope, 7, -52_500_000, 134_400_512),
             ],
             output: 8,
             finish: vec![],
