@@ -502,8 +502,9 @@ def test_networks(tmp_path: Path) -> None:
     assert values["not the oracle's, of 2", "images"]["value"] == 0
     assert values["classes as the float network's, of 2", "share"]["value"] == 1
     assert values["an image", "MB"]["ratio"] == pytest.approx(1, abs=0.05)
-    # With what comes once are base OTs, which the plan does not count among the publications and keys.
+    # What comes once has the plan itself, too.
     assert values["once", "MB"]["value"] > values["once", "MB"]["reference"]["value"] > 0
+    assert values["once", "MB"]["ratio"] == pytest.approx(1, abs=0.1)
     assert min(values[f"peak memory, {party}", "MB"]["value"] for party in ("client", "server")) > 1
 
 

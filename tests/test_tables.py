@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import pronghorn
 from helpers import floats, model, node
+from pronghorn import _processes
 from pronghorn._data import Preprocessing, load_images, read_labels
 from pronghorn._tables import read_table
 from pronghorn.cli import app
@@ -126,3 +129,107 @@ def test_the_command_line_takes_tables(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ask)
     assert refused.exit_code == 2
     assert "4 columns" in refused.output
+
+
+class Frame:
+    """A data frame as far as it is asked."""
+
+    def __init__(self, columns: dict[str, list[float]]) -> None:
+        self._values = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, names: list[str]) -> Frame:
+        return Frame({name: self._values[name] for name in names})
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return np.array(list(self._values.values()), np.float64).T
+
+
+ROWS = {"age": [40.0, 20, 33, 60], "Weight": [80.0, 60, 71, 90], "height": [1.8, 1.6, 1.7, 1.9]}
+
+
+def reordered(tmp_path: Path, names: list[str], name: str, header: bool = True) -> Path:
+    lines = [",".join(f"{ROWS.get(each, [7] * 4)[row]:g}" for each in names) for row in range(4)]
+    return written(tmp_path, "\n".join([",".join(names)] * header + lines), name)
+
+
+def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
+    wanted = tuple(ROWS)
+    own = load_images(reordered(tmp_path, list(ROWS), "own.csv"), (3,), Preprocessing())
+    assert own.columns == wanted
+    for names in (["height", "age", "Weight"], ["id", "HEIGHT", "weight ", "age"]):
+        path = reordered(tmp_path, names, "x.csv")
+        text = path.read_text().splitlines()
+        plain = [name.strip().lower() for name in names]
+        values = {"age": ROWS["age"], "weight": ROWS["Weight"], "height": ROWS["height"]}
+        lines = [",".join(f"{values.get(each, [7] * 4)[row]:g}" for each in plain) for row in range(4)]
+        path.write_text("\n".join([text[0], *lines]))
+        found = load_images(path, (3,), Preprocessing(), columns=wanted)
+        np.testing.assert_array_equal(found.images, own.images)
+    # Without names the order is the model's.
+    path = reordered(tmp_path, list(ROWS), "bare.csv", header=False)
+    np.testing.assert_array_equal(load_images(path, (3,), Preprocessing(), columns=wanted).images, own.images)
+    # A feature may be called as labels are.
+    path = written(tmp_path, "b,y,a\n1,2,3\n", "y.csv")
+    found = load_images(path, (2,), Preprocessing(), columns=("y", "b"))
+    assert (found.images.tolist(), found.labels) == ([[2, 1]], None)
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["a", "b", "c"], "lacks the columns age, Weight, height: it has a, b, c; the model takes age"),
+        (["height", "age", "mass"], "lacks the columns Weight: it has height, age, mass"),
+        (["height", "age", "Weight", "AGE"], "has the columns age twice"),
+    ],
+)
+def test_other_columns_are_refused(tmp_path: Path, names: list[str], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        load_images(reordered(tmp_path, names, "x.csv"), (3,), Preprocessing(), columns=tuple(ROWS))
+
+
+def test_names_that_tell_nothing_are_none(tmp_path: Path) -> None:
+    for header in ("a,a,b", "0,1,x", "a,,b"):
+        text = f"{header}\n1,2,3\n4,5,6\n"
+        found = load_images(written(tmp_path, text), (3,), Preprocessing())
+        assert found.columns == (("0", "1", "x") if "x" in header else ())
+    assert load_images(written(tmp_path, "1,2,3\n4,5,6\n"), (3,), Preprocessing()).columns == ()
+
+
+def test_clients_find_columns_by_the_owners_names(tmp_path: Path) -> None:
+    proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": floats(3, 2)})
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    frame = Frame({name: values * 8 for name, values in ROWS.items()})
+    loaded = pronghorn.load(proto, samples=frame)
+    plan = loaded.plan()
+    assert f"columns: {', '.join(ROWS)}" in str(plan)
+    other = Frame({name: ROWS[name] for name in ("height", "age", "Weight")})
+    wanted = loaded.run_float(np.array(Frame(ROWS)))
+    np.testing.assert_array_equal(loaded.run_float(other), wanted)
+    assert loaded.verify(other).relative_error < 0.1
+    with (
+        pronghorn.serve(loaded, "127.0.0.1:0") as server,
+        pronghorn.connect(server.address) as client,
+    ):
+        assert client.columns == tuple(ROWS)
+        found = client.predict(np.array(Frame(ROWS)))
+        np.testing.assert_array_equal(client.predict(other), found)
+        with pytest.raises(InputError, match="the data frame lacks the columns Weight"):
+            client.predict(Frame({"height": [1.0], "age": [2.0], "mass": [3.0]}))
+    # The same from files, in two processes.
+    data = reordered(tmp_path, list(ROWS), "own.csv")
+    out = tmp_path / "out.npy"
+    with _processes.served(tmp_path / "m.onnx", "two-party", ["--data", str(data)]) as served:
+        for names in (list(ROWS), ["height", "id", "age", "Weight"]):
+            path = reordered(tmp_path, names, "rows.csv")
+            _processes.predict(served.address, "two-party", path, ["--out", str(out)])
+            results = np.load(out)
+            assert np.abs(results - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
+def test_a_model_of_pictures_has_no_columns(tmp_path: Path) -> None:
+    proto = model([node("Conv", "x w", "y")], (1, 1, 2, 2), {"w": floats(1, 1, 2, 2)})
+    path = written(tmp_path, "a,b,c,d\n1,2,3,4\n5,6,7,8\n")
+    found = load_images(path, (1, 2, 2), Preprocessing())
+    loaded = pronghorn.load(proto).calibrated(found.images, columns=found.columns)
+    assert json.loads(loaded.plan().to_json())["columns"] == []

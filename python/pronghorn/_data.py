@@ -121,6 +121,8 @@ class Loaded(NamedTuple):
     """Whether the file has bytes."""
     titles: list[str]
     """What to call each image."""
+    columns: tuple[str, ...] = ()
+    """The names of the features of a table."""
 
 
 def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
@@ -134,14 +136,20 @@ def _per_channel(option: str, numbers: Sequence[float], shape: Shape) -> Floats:
     return array.reshape(-1, *[1] * (len(shape) - 1))
 
 
-def load_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None = None) -> Loaded:
+def load_images(
+    path: Path,
+    shape: Shape,
+    preprocessing: Preprocessing,
+    label_column: str | None = None,
+    columns: Sequence[str] = (),
+) -> Loaded:
     """Images of a file, or of all pictures of a folder, and labels where it has them; `label_column`
-    of a table has them.
+    of a table has them. `columns`: the names of the features that the model takes, where they are known.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
     """
-    raw, labels = read_images(path, shape, preprocessing, label_column)
+    raw, labels, names = read_images(path, shape, preprocessing, label_column, columns)
     try:
         arranged = arrange(raw, shape)
     except ValueError:
@@ -149,7 +157,7 @@ def load_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
         refuse_unscaled(path, raw, shape)
     images = preprocessing.apply(arranged, shape)
-    return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)))
+    return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)), names)
 
 
 def misfit(path: Path, found: Shape, shape: Shape) -> InputError:
@@ -207,20 +215,24 @@ def refuse_unscaled(path: Path, raw: Array, shape: Shape) -> None:
 
 
 def read_images(
-    path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None = None
-) -> tuple[Array, Array | None]:
-    """As they are in the file, pictures with the model's size."""
+    path: Path,
+    shape: Shape,
+    preprocessing: Preprocessing,
+    label_column: str | None = None,
+    columns: Sequence[str] = (),
+) -> tuple[Array, Array | None, tuple[str, ...]]:
+    """As they are in the file, pictures with the model's size; labels, and names of features."""
     if is_table(path):
-        return read_table(path, label_column, math.prod(shape))
+        return read_table(path, label_column, math.prod(shape), columns)
     if path.is_dir():
         pictures = folder_pictures(path)
-        return np.concatenate([read_picture(picture, shape, preprocessing) for picture in pictures]), None
+        return np.concatenate([read_picture(picture, shape, preprocessing) for picture in pictures]), None, ()
     if path.suffix.lower() in IMAGE_SUFFIXES:
-        return read_picture(path, shape, preprocessing), None
+        return read_picture(path, shape, preprocessing), None, ()
     arrays = _read_arrays(path)
     images = as_numbers(arrays[pick(path, arrays, IMAGE_KEYS, "images")], f"the values of {path}")
     labels = next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
-    return images, labels_beside(path) if labels is None else labels
+    return images, labels_beside(path) if labels is None else labels, ()
 
 
 def labels_beside(path: Path) -> Array | None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
+from pronghorn._columns import in_order
 from pronghorn._inputs import Range, as_inputs, clamped, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, beyond_samples, kind_of
@@ -561,6 +562,14 @@ class Client(Shaped):
         """The model's own names of its classes, from the server's plan; empty where they are 0, 1 and so on."""
         return tuple(json.loads(self.plan_json())["class_names"])
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of a row's features, in the model's order, as its owner's table has them, or none.
+
+        Columns of a data frame are found by them, in any order.
+        """
+        return tuple(json.loads(self.plan_json())["columns"])
+
     def plan_text(self, details: bool = False) -> str:
         """The server's plan as a table, and with all parameters where `details` says so."""
         return self._core.plan_text(details)
@@ -688,7 +697,7 @@ class Client(Shaped):
 
     def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
-        inputs = as_inputs(x, self.input_shape)
+        inputs = as_inputs(in_order(x, self.columns), self.input_shape)
         bounds = planned_bounds(self.plan_json())
         warn_of_scale(inputs, bounds, stacklevel=3)
         with native_errors(RunError):

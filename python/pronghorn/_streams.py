@@ -104,13 +104,21 @@ class Images:
             before += each.count
 
 
-def open_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None = None) -> Opened:
+def open_images(
+    path: Path,
+    shape: Shape,
+    preprocessing: Preprocessing,
+    label_column: str | None = None,
+    columns: Sequence[str] = (),
+) -> Opened:
     """The images of a file, or of all pictures of a folder, and labels where it has them.
+
+    `columns`: the names of the features that the model takes, where they are known.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
     """
-    raw = _raw(path, shape, preprocessing, label_column)
+    raw = _raw(path, shape, preprocessing, label_column, columns)
     try:
         arranged = arrange(np.broadcast_to(np.empty((), raw.dtype), raw.shape), shape)
     except ValueError:
@@ -133,7 +141,9 @@ def open_images(path: Path, shape: Shape, preprocessing: Preprocessing, label_co
     return Opened(path, count, raw.labels, are_bytes(raw.dtype, shape), read, titles)
 
 
-def _raw(path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None) -> _Raw:
+def _raw(
+    path: Path, shape: Shape, preprocessing: Preprocessing, label_column: str | None, columns: Sequence[str]
+) -> _Raw:
     if path.is_dir():
         pictures = folder_pictures(path)
         first = read_picture(pictures[0], shape, preprocessing)
@@ -154,7 +164,7 @@ def _raw(path: Path, shape: Shape, preprocessing: Preprocessing, label_column: s
             found = None
     if found is not None:
         return found
-    images, labels = read_images(path, shape, preprocessing, label_column)
+    images, labels, _ = read_images(path, shape, preprocessing, label_column, columns)
     return _Raw(images.shape, images.dtype, lambda start, end: images[start:end], labels)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn._columns import listed, names_of, places
 from pronghorn.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -29,6 +31,17 @@ class _Column(NamedTuple):
     """As the file has them: texts in CSV."""
 
 
+class Table(NamedTuple):
+    """The numbers of a table."""
+
+    values: Array
+    """`(rows, columns)`."""
+    labels: Array | None
+    """Numbers, or as the file has them where they are others or written otherwise."""
+    names: tuple[str, ...]
+    """Of the columns of numbers; none where the file has none that tell them apart."""
+
+
 class _Content(NamedTuple):
     columns: list[_Column]
     lines: list[int]
@@ -46,16 +59,18 @@ def whole(values: Array) -> Array:
     return values.astype(np.int64) if is_whole else values
 
 
-def read_table(path: Path, label_column: str | None = None, features: int | None = None) -> tuple[Array, Array | None]:
-    """The numbers of a table `(rows, columns)` without the column of labels, and the labels.
+def read_table(
+    path: Path, label_column: str | None = None, features: int | None = None, wanted: Sequence[str] = ()
+) -> Table:
+    """A table without the column of labels, and the labels.
 
     Args:
         path: the file. The first line of CSV is a header where a cell of it is no number.
         label_column: the name of the column of labels; by default one of `LABEL_COLUMNS`.
         features: the columns that a model takes. Where the table has no more, none is taken for
             labels unasked.
-
-    Returns: labels as numbers, or as the file has them where they are others or written otherwise.
+        wanted: the names of the columns that a model takes, in its order; none: all columns, in the file's order. A
+            file without names has them in the model's order.
 
     Raises:
         InputError: the file cannot be read, a cell is no number, or there is no such column.
@@ -63,13 +78,19 @@ def read_table(path: Path, label_column: str | None = None, features: int | None
     content = _read(path)
     names = [column.name for column in content.columns]
     if label_column is not None and label_column not in names:
-        raise InputError(f"--labels {label_column} is no file, and no column of {path}, which has {_listed(names)}")
+        raise InputError(f"--labels {label_column} is no file, and no column of {path}, which has {listed(names)}")
     spare = features is None or len(names) > features
-    wanted = (label_column,) if label_column is not None else LABEL_COLUMNS if spare else ()
-    at = next((i for i, name in enumerate(names) if (name if label_column else name.lower()) in wanted), None)
-    rest = [_numbers(path, column, content.lines) for i, column in enumerate(content.columns) if i != at]
+    of_labels = (label_column,) if label_column is not None else LABEL_COLUMNS if spare else ()
+    features_too = {name.casefold() for name in wanted}
+    labels_at = (i for i, name in enumerate(names) if (name if label_column else name.lower()) in of_labels)
+    at = next((i for i in labels_at if names[i].casefold() not in features_too), None)
+    rest = [column for i, column in enumerate(content.columns) if i != at]
+    own = names_of([column.name for column in rest])
+    if wanted and any(not column.name.isdecimal() for column in rest):
+        rest = [rest[place] for place in places(wanted, [column.name for column in rest], str(path))]
+    values = [_numbers(path, column, content.lines) for column in rest]
     labels = None if at is None else _labels(content.columns[at])
-    return np.stack(rest, axis=1) if rest else np.empty((len(content.lines), 0)), labels
+    return Table(np.stack(values, axis=1) if values else np.empty((len(content.lines), 0)), labels, own)
 
 
 def _read(path: Path) -> _Content:
@@ -171,8 +192,3 @@ def only_labels(path: Path) -> Array:
     if named is None and len(columns) != 1:
         raise InputError(f"{path} has {len(columns)} columns: name the one of the labels 'labels'")
     return _labels(named or columns[0])
-
-
-def _listed(names: list[str] | tuple[str, ...]) -> str:
-    """Names, as many as a line takes."""
-    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")

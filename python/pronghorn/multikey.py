@@ -364,6 +364,11 @@ class Client(Shaped):
         return self.terms.input_range
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """None: descriptions have no names of features."""
+        return ()
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """The model's own names of its classes; empty where they are 0, 1 and so on."""
         return tuple(self._native.class_names)

@@ -23,7 +23,7 @@ class Predicted(NamedTuple):
     """Bytes of an image alone."""
     down: float
     once: float
-    """Bytes."""
+    """Bytes of a client's first connection, beyond those of an image: publications, keys and set-ups."""
     rounds: int
 
     @classmethod
@@ -31,7 +31,8 @@ class Predicted(NamedTuple):
         """Of a plan; seconds are those of an image of its largest batch."""
         cost = json.loads(plan.to_json())["cost"]
         alone, batch, once = cost["one_image"], cost["full_batch"], cost["once"]
-        kept = once["client_publication_down"] + once["client_keys_up"]
+        kept = once["client_publication_down"] + once["client_keys_up"] + once["connection_rows_down"]
+        kept += 2 * once["connection_ot_setup_each_way"]
         return cls(batch["seconds"] / batch["images"], alone["bytes_up"], alone["bytes_down"], kept, alone["rounds"])
 
     @property

@@ -99,6 +99,7 @@ fn plan() -> Plan {
         key_checks: 1,
         sampled: None,
         class_names: vec![],
+        columns: vec![],
         format: FORMAT,
         model: "toy".to_owned(),
         trust: TrustLevel::TwoParty,

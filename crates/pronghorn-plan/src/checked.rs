@@ -5,7 +5,7 @@
 //! derives for that stays: layouts, packings and circuits, made once for all batches and all
 //! clients.
 
-use std::{ops::Deref, sync::Arc};
+use std::{collections::BTreeSet, ops::Deref, sync::Arc};
 
 use pronghorn_graph::{
     features::FeatureScales,
@@ -107,6 +107,7 @@ impl CheckedPlan {
         check_fields(&plan, &forms)?;
         check_silent(&plan)?;
         check_class(&plan)?;
+        check_columns(&plan)?;
         if plan.trust.shares() {
             check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
         }
@@ -165,6 +166,20 @@ impl CheckedPlan {
             class_names: of_classes(names),
             ..self.0.plan.clone()
         })
+    }
+
+    /// The same plan with names of the features ([`Plan::columns`]); none where one is too long, or
+    /// has hidden characters.
+    ///
+    /// # Errors
+    /// There are not as many as features, two are the same, or the plan gets too long.
+    pub(crate) fn with_columns(&self, names: &[String]) -> Result<Self, PlanError> {
+        let plan = Plan {
+            columns: of_classes(names),
+            ..self.0.plan.clone()
+        };
+        check_columns(&plan)?;
+        self.with_longer(plan)
     }
 
     /// Whether the server checks the client's keys: where floods hide what answers tell. Under masks
@@ -365,6 +380,7 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     let names = [
         ("model", std::slice::from_ref(&plan.model)),
         ("class_names", &plan.class_names),
+        ("columns", &plan.columns),
     ];
     for (name, found) in names {
         if !found.iter().all(|name| is_shown(name)) {
@@ -391,6 +407,30 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         return field("steps", reason);
     }
     Ok(())
+}
+
+/// Names of features are one for each, or none.
+fn check_columns(plan: &Plan) -> Result<(), PlanError> {
+    let (names, shape) = (&plan.columns, &plan.input().shape);
+    let features = plan.input_len();
+    if names.is_empty() {
+        return Ok(());
+    }
+    if shape.len() != 1 || names.len() != features {
+        let reason = format!("there are {} for an input of shape {shape:?}", names.len());
+        return Err(PlanError::Field {
+            field: "columns",
+            reason,
+        });
+    }
+    let distinct: BTreeSet<&String> = names.iter().collect();
+    match distinct.len() == features {
+        true => Ok(()),
+        false => Err(PlanError::Field {
+            field: "columns",
+            reason: "two have one name".into(),
+        }),
+    }
 }
 
 /// Silent OTs of a connection are of one kind.

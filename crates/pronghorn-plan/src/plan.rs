@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 9;
+pub const FORMAT: u16 = 10;
 
 /// The model's name in a plan whose owner gives none.
 pub const MODEL: &str = "model";
@@ -56,6 +56,9 @@ pub struct Plan {
     /// The model's names of its classes, in the order of its outputs; none where they are their
     /// indices.
     pub class_names: Vec<String>,
+    /// The names of the input's features, in their order, as the owner's table has them; none where
+    /// the samples had no names. Clients find their columns by them.
+    pub columns: Vec<String>,
 }
 
 /// Bytes of a band by default: fewer make more messages, and more take more memory.

@@ -91,6 +91,14 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
         };
         writeln!(f, "classes: {names}")?;
     }
+    if !plan.columns.is_empty() {
+        let names = plan.columns.join(", ");
+        let names = match f.alternate() {
+            true => names,
+            false => cut(&names, LONGEST_NAME),
+        };
+        writeln!(f, "columns: {names}")?;
+    }
     if plan.is_dithered() {
         writeln!(
             f,

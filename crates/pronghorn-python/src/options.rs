@@ -15,6 +15,7 @@ use crate::{array, native};
 pub struct PlanOptions<'py> {
     name: Option<String>,
     class_names: Vec<String>,
+    columns: Vec<String>,
     trust: String,
     samples: Option<PyReadonlyArrayDyn<'py, f32>>,
     input_range: (f32, f32),
@@ -47,6 +48,7 @@ impl PlanOptions<'_> {
         Ok(BuildOptions {
             name: self.name,
             class_names: self.class_names,
+            columns: self.columns,
             trust: Some(self.trust.parse().map_err(native)?),
             samples: samples.map(|(values, _)| values),
             input_range: self.input_range,

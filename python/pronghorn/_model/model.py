@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native, _torch
+from pronghorn._columns import frame_columns, in_order, names_of
 from pronghorn._float import run_float
 from pronghorn._inputs import (
     BYTES,
@@ -68,7 +69,7 @@ def load(
             several, or a dictionary by the names of forward's parameters. One image is enough. By default the first
             of the samples, or made-up numbers of the `shape`.
         samples: typical inputs `(images, *input_shape)`, which set range and precision of the fixed
-            point.
+            point; or a data frame of them, whose names of columns clients get.
         input_range: the least and the largest input, used without samples. 0 to 1 by default, and 0
             to 255 for a model whose input is declared as integers.
         shape: the input's shape, batch first, for models that leave it open.
@@ -255,12 +256,13 @@ class Model(Shaped):
         if self.takes_integers:
             warn_of_fractions(inputs, stacklevel + 1)
 
-    def calibrated(self, samples: npt.ArrayLike, *, stacklevel: int = 2) -> Model:
+    def calibrated(self, samples: npt.ArrayLike, *, columns: Sequence[str] | None = None, stacklevel: int = 2) -> Model:
         """The same model with other samples.
 
         Args:
             samples: typical inputs `(images, *input_shape)`, preprocessed as the model wants its
                 inputs.
+            columns: the names of the features of a row, for clients; by default those of a data frame.
             stacklevel: the caller that an `InputWarning` points to; 2 is whoever calls this.
 
         Raises:
@@ -270,7 +272,9 @@ class Model(Shaped):
         if not self.takes_integers:
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
-        return self.changed(samples=prepared)
+        names = frame_columns(samples) if columns is None else names_of(columns)
+        is_row = self.input_shape == (len(names),)
+        return self.changed(samples=prepared, columns=names if is_row else ())
 
     def run_float(self, inputs: npt.ArrayLike) -> Floats:
         """The float model in the clear.
@@ -283,7 +287,7 @@ class Model(Shaped):
         Raises:
             InputError: `inputs` have another shape, or are no numbers.
         """
-        checked = as_inputs(inputs, self.input_shape)
+        checked = as_inputs(in_order(inputs, self._options.columns), self.input_shape)
         self._warn_of_fractions(checked, stacklevel=2)
         return run_float(self._imported, self._native, checked)[0]
 
@@ -437,7 +441,7 @@ class Model(Shaped):
         for name, function in (("progress", progress), ("phase", phase)):
             _check.callback(name, function)
         enter = phase if phase is not None else lambda name: None
-        inputs = as_inputs(x, self.input_shape)
+        inputs = as_inputs(in_order(x, model._options.columns), self.input_shape)
         self._warn_of_fractions(inputs, stacklevel=2)
         kind, truth = self._truth(outputs, labels, len(inputs))
         enter("planning")

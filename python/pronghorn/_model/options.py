@@ -77,6 +77,8 @@ class PlanOptions:
     """The model's name in the plan, which clients get; None for `model`."""
     class_names: tuple[str, ...] = ()
     """The model's own names of its classes, which clients get too."""
+    columns: tuple[str, ...] = ()
+    """The names of the features of a row, which clients get too."""
     key_checks: int | None = None
     """Sets of a client's keys, of which the server opens all but one: a power of two up to 256; None for 64."""
     flood_bits: int | None = None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-import numpy.typing as npt
 import typer
 
 from pronghorn import _native, _trust
@@ -145,17 +144,26 @@ class Preparation:
         options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
         return [*options, *(["--resize"] if self.resize else [])]
 
-    def load(self, path: Path, shape: tuple[int, ...], as_they_are: bool, label_column: str | None = None) -> Loaded:
-        """The images of a file or folder; `as_they_are`: bytes are not divided unasked."""
-        return load_images(path, shape, self.values(as_they_are), label_column)
+    def load(
+        self,
+        path: Path,
+        shape: tuple[int, ...],
+        as_they_are: bool,
+        label_column: str | None = None,
+        columns: Sequence[str] = (),
+    ) -> Loaded:
+        """The images of a file or folder; `as_they_are`: bytes are not divided unasked. `columns`: the names of the
+        features that the model takes, where they are known."""
+        return load_images(path, shape, self.values(as_they_are), label_column, columns)
 
-    def calibrate(self, model: Model, images: npt.NDArray[np.float32]) -> Model:
-        """`model` with the first images as samples."""
+    def calibrate(self, model: Model, found: Loaded) -> Model:
+        """`model` with the first images as samples, and with the names of their features."""
         with warnings.catch_warnings():
             if self.scale is not None:
                 # Whoever names a scale means it.
                 warnings.simplefilter("ignore", InputWarning)
-            return model.calibrated(images[: TABLE_SAMPLES if len(model.input_shape) == 1 else SAMPLES])
+            most = TABLE_SAMPLES if len(model.input_shape) == 1 else SAMPLES
+            return model.calibrated(found.images[:most], columns=found.columns)
 
 
 @dataclass(frozen=True)
@@ -307,7 +315,7 @@ class ModelOptions:
             if self.input_range is not None:
                 raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
             found = preparation.load(data, bare.input_shape, bare.takes_integers, labels)
-            return preparation.calibrate(bare, found.images)
+            return preparation.calibrate(bare, found)
         if self.input_range is None:
             low, high = preparation.values(bare.takes_integers).byte_range()
             say(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -148,14 +148,14 @@ def verified(
         raise typer.Exit(1)
 
 
-def _samples(path: Path, load: Callable[..., Loaded], has_column: bool) -> npt.NDArray[np.float32]:
+def _samples(path: Path, load: Callable[..., Loaded], has_column: bool) -> Loaded:
     """Samples, which may lack the column of labels that the data has."""
     try:
-        return load(path).images
+        return load(path)
     except InputError:
         if not has_column:
             raise
-        return load(path, None).images
+        return load(path, None)
 
 
 def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool) -> _Case:
@@ -163,13 +163,14 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
     limit."""
     column = label_column(given.labels, [given.data])
 
-    def load(path: Path, column: str | None = column) -> Loaded:
-        return preparation.load(path, model.input_shape, model.takes_integers, column)
+    def load(path: Path, column: str | None = column, columns: Sequence[str] = ()) -> Loaded:
+        return preparation.load(path, model.input_shape, model.takes_integers, column, columns)
 
-    images, found, *_ = load(given.data)
+    typical = None if given.samples is None else _samples(given.samples, load, column is not None)
+    loaded = load(given.data, columns=() if typical is None else typical.columns)
+    images, found = loaded.images, loaded.labels
     if calibrate:
-        typical = images if given.samples is None else _samples(given.samples, load, column is not None)
-        model = preparation.calibrate(model, typical)
+        model = preparation.calibrate(model, typical or loaded)
     total, images = len(images), images[: given.limit]
     path = None if column else given.labels
     names = names_of_labels(model.class_names, given.outputs)

@@ -20,7 +20,7 @@ from pronghorn.errors import InputError
 
 
 class Asked(Protocol):
-    """Who predicts: its shapes, its range of inputs, and its names of classes."""
+    """Who predicts: its shapes, its range of inputs, and its names of classes and features."""
 
     @property
     def input_shape(self) -> tuple[int, ...]: ...  # noqa: D102
@@ -30,6 +30,8 @@ class Asked(Protocol):
     def input_range(self) -> Range: ...  # noqa: D102
     @property
     def class_names(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def columns(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class Wanted:
     def read(self, paths: list[Path], asked: Asked, finish: Sequence[str], preparation: Preparation) -> Batch:
         """The images of all files, as far as they are wanted."""
         as_they_are, column = takes_bytes(asked.input_range), label_column(self.labels, paths)
-        loaded = [preparation.load(path, asked.input_shape, as_they_are, column) for path in paths]
+        shape, columns = asked.input_shape, asked.columns
+        loaded = [preparation.load(path, shape, as_they_are, column, columns) for path in paths]
         images = np.concatenate([each.images for each in loaded])
         total, images = len(images), images[: self.limit]
         beside = loaded[0].labels if len(paths) == 1 else None
@@ -112,7 +115,7 @@ class Wanted:
     def open(self, paths: list[Path], asked: Asked, finish: Sequence[str], preparation: Preparation) -> Opened:
         """The same, unread."""
         values, column = preparation.values(takes_bytes(asked.input_range)), label_column(self.labels, paths)
-        opened = [open_images(path, asked.input_shape, values, column) for path in paths]
+        opened = [open_images(path, asked.input_shape, values, column, asked.columns) for path in paths]
         images = Images(opened, self.limit)
         beside = opened[0].labels if len(paths) == 1 else None
         kind, truth = self._labels(beside, len(images), images.total, column, asked, finish)

@@ -238,6 +238,7 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         key_checks: 1,
         sampled: None,
         class_names: vec![],
+        columns: vec![],
     }
 }
 

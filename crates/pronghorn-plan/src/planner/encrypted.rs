@@ -229,6 +229,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         key_checks: 1,
         sampled: None,
         class_names: vec![],
+        columns: vec![],
     }
 }
 

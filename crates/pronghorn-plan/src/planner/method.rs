@@ -132,6 +132,7 @@ impl Lowered {
             key_checks: 1,
             sampled: None,
             class_names: vec![],
+            columns: vec![],
         };
         Ok(Planned {
             plan: batched(plan, &names, options.memory)?,

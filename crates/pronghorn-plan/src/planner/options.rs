@@ -51,6 +51,8 @@ pub struct BuildOptions {
     pub name: Option<String>,
     /// The model's names of its classes, for clients; none where they are their indices.
     pub class_names: Vec<String>,
+    /// The names of the features of a row, for clients; none where they have no names.
+    pub columns: Vec<String>,
     /// None: [`TrustLevel::TwoParty`].
     pub trust: Option<TrustLevel>,
     /// Inputs to choose ranges from, `images * elements` values; none: see
@@ -118,6 +120,7 @@ impl Default for BuildOptions {
         Self {
             name: None,
             class_names: vec![],
+            columns: vec![],
             trust: None,
             samples: None,
             input_range: (0.0, 1.0),

@@ -148,6 +148,22 @@ fn fields_of_the_whole_plan() {
     }
     refuses(&SHARES, "model", |plan| plan.model = "two\nlines".into());
     refuses(&SHARES, "model", |plan| plan.model = "x".repeat(257));
+    let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    refuses(&AIDED, "columns: there are 1", |plan| {
+        plan.columns = named(&["a"])
+    });
+    refuses(&AIDED, "columns: two have one name", |plan| {
+        plan.columns = vec!["a".into(); plan.input_len()];
+    });
+    refuses(&AIDED, "columns", |plan| {
+        plan.columns = named(&["two\nlines"])
+    });
+    let pixels: Vec<String> = (0..SHARES.input_len())
+        .map(|pixel| pixel.to_string())
+        .collect();
+    refuses(&SHARES, "for an input of shape", |plan| {
+        plan.columns = pixels
+    });
     refuses(&SHARES, "finish", |plan| {
         plan.finish = vec![Finish::Softmax; 17]
     });
@@ -399,7 +415,7 @@ fn chains_of_functions() {
     };
     refuses(&SHARES, "circuits round to the nearest", |plan| {
         let (low, high) = (0, 511);
-        *ops(plan) = vec![dither(&[5]), ActivationOp::Clip { low, high }];
+        *ops(plan) = vec![dither(&[4]), ActivationOp::Clip { low, high }];
     });
     refuses(&AIDED, "the client sees the value", |plan| {
         ops(plan).insert(0, dither(&[1]));

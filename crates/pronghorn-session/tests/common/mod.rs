@@ -281,6 +281,7 @@ pub fn mock_plan() -> CheckedPlan {
         max_batch: 1000,
         sampled: None,
         class_names: vec![],
+        columns: vec![],
     };
     CheckedPlan::new(plan).expect("it is valid")
 }
