@@ -540,7 +540,7 @@ def test_an_image_costs_what_later_ones_cost() -> None:
 
 
 def test_messages_take_time_in_a_plan_s_prediction() -> None:
-    made = predicted.Predicted(seconds=2, up=1e6, down=3e6, once=0, rounds=5)
+    made = predicted.Predicted(seconds=2, up=1e6, down=3e6, once=0, setup=0, rounds=5)
     assert made.bytes == 4e6
     assert made.seconds_through(None) == 2
     assert made.seconds_through(shaper.WAN) == pytest.approx(2 + 0.32 + 0.2)

@@ -57,7 +57,7 @@ def test_formats(tmp_path: Path) -> None:
     expected = images[:, None].astype(np.float32) / 255
     labelled = {"b.npz", "t-images-idx3-ubyte.gz"}
     for name in ("a.npy", "c.npz", "t-images-idx3-ubyte", *labelled):
-        found, labels, were_bytes, _ = load_images(tmp_path / name, (1, 4, 5), PLAIN)
+        found, labels, were_bytes, *_ = load_images(tmp_path / name, (1, 4, 5), PLAIN)
         assert were_bytes
         np.testing.assert_allclose(found, expected)
         assert found.flags.c_contiguous
@@ -126,7 +126,7 @@ def test_folders_of_pictures(tmp_path: Path) -> None:
     for name, value in (("b.png", 255), ("a.PNG", 0), ("c.bmp", 51)):
         Image.fromarray(np.full((4, 5), value, np.uint8)).save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("not a picture")
-    found, labels, _, titles = load_images(tmp_path, (1, 4, 5), PLAIN)
+    found, labels, _, titles, _ = load_images(tmp_path, (1, 4, 5), PLAIN)
     assert labels is None
     assert titles == ["a.PNG", "b.png", "c.bmp"]
     np.testing.assert_allclose(found[:, 0, 0, 0], [0, 1, 0.2])

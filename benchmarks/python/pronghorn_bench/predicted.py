@@ -23,7 +23,9 @@ class Predicted(NamedTuple):
     """Bytes of an image alone."""
     down: float
     once: float
-    """Bytes of a client's first connection, beyond those of an image: publications, keys and set-ups."""
+    """Bytes of publications and keys, once a client and model."""
+    setup: float
+    """Bytes of set-ups, once a connection."""
     rounds: int
 
     @classmethod
@@ -31,9 +33,10 @@ class Predicted(NamedTuple):
         """Of a plan; seconds are those of an image of its largest batch."""
         cost = json.loads(plan.to_json())["cost"]
         alone, batch, once = cost["one_image"], cost["full_batch"], cost["once"]
-        kept = once["client_publication_down"] + once["client_keys_up"] + once["connection_rows_down"]
-        kept += 2 * once["connection_ot_setup_each_way"]
-        return cls(batch["seconds"] / batch["images"], alone["bytes_up"], alone["bytes_down"], kept, alone["rounds"])
+        kept = once["client_publication_down"] + once["client_keys_up"]
+        setup = 2 * once["connection_ot_setup_each_way"] + once["connection_rows_down"]
+        seconds = batch["seconds"] / batch["images"]
+        return cls(seconds, alone["bytes_up"], alone["bytes_down"], kept, setup, alone["rounds"])
 
     @property
     def bytes(self) -> float:

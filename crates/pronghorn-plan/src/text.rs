@@ -83,22 +83,8 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
     writeln!(f, "trust level {}:", plan.trust)?;
     writeln!(f, "  server learns {}", plan.trust.server_learns())?;
     writeln!(f, "  client learns {}", plan.client_learns())?;
-    if !plan.class_names.is_empty() {
-        let names = plan.class_names.join(", ");
-        let names = match f.alternate() {
-            true => names,
-            false => cut(&names, LONGEST_NAME),
-        };
-        writeln!(f, "classes: {names}")?;
-    }
-    if !plan.columns.is_empty() {
-        let names = plan.columns.join(", ");
-        let names = match f.alternate() {
-            true => names,
-            false => cut(&names, LONGEST_NAME),
-        };
-        writeln!(f, "columns: {names}")?;
-    }
+    named(f, "classes", &plan.class_names)?;
+    named(f, "columns", &plan.columns)?;
     if plan.is_dithered() {
         writeln!(
             f,
@@ -111,6 +97,16 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
         writeln!(f, "floods hide noise up to a distance of {lifetime}")?;
     }
     writeln!(f)
+}
+
+/// A line of names, if there are any; all with details, and else as many as fit.
+fn named(f: &mut fmt::Formatter<'_>, what: &str, names: &[String]) -> fmt::Result {
+    let all = names.join(", ");
+    match (names.is_empty(), f.alternate()) {
+        (true, _) => Ok(()),
+        (false, true) => writeln!(f, "{what}: {all}"),
+        (false, false) => writeln!(f, "{what}: {}", cut(&all, LONGEST_NAME)),
+    }
 }
 
 /// Bytes with three figures and a unit; nothing for 0.

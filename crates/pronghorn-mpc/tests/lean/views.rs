@@ -76,6 +76,18 @@ fn view(
 /// Most bits of coins that are enumerated.
 const MOST_UNKNOWN: u32 = 18;
 
+/// Exact shares modulo `2^bits` of values in a range.
+fn range(bits: u32, low: i64, high: i64) -> Input {
+    Input {
+        bits,
+        prime: None,
+        guard: 0,
+        error: 0,
+        low,
+        high,
+    }
+}
+
 /// How a result is rounded.
 #[derive(Clone, Copy, PartialEq)]
 enum Rounding {
@@ -237,14 +249,6 @@ fn views_are_uniform() {
 /// The result is a function of both shares, and the view is uniform given one of them.
 #[test]
 fn views_of_dithered_values_are_uniform() {
-    let range = |bits: u32, low, high| Input {
-        bits,
-        prime: None,
-        guard: 0,
-        error: 0,
-        low,
-        high,
-    };
     let relu = Rectifier::Relu;
     let cases = [
         (activation(1, relu, Some((2, 0, 9))), (range(4, -8, 3), 2)),
@@ -285,14 +289,6 @@ fn views_of_tables_are_uniform() {
     let rectified = |table| Table {
         rectified: true,
         ..table
-    };
-    let range = |bits: u32, low, high| Input {
-        bits,
-        prime: None,
-        guard: 0,
-        error: 0,
-        low,
-        high,
     };
     let input = |bits: u32, low| range(bits, low, (1 << (bits - 1)) - 1);
     let tabled = |requantisation, table| Activation {

@@ -388,25 +388,22 @@ pub fn plan(graph: &Graph, options: BuildOptions) -> Built {
 
 /// A network on shares in this engine, with bits of weights and inputs.
 pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    rounded(graph, engine, bits, Rounding::Nearest)
+}
+
+/// The same with dithered rounding.
+pub fn dithered(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    rounded(graph, engine, bits, Rounding::Dithered)
+}
+
+fn rounded(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>, rounding: Rounding) -> Built {
     let options = BuildOptions {
         engine: Some(engine),
         weight_bits: bits.map(|bits| bits.0),
         input_bits: bits.map(|bits| bits.1),
         // Few bits make large errors, which is what is asked for here.
         error: bits.map(|_| 10.0),
-        ..options(TrustLevel::TwoParty)
-    };
-    plan(graph, options)
-}
-
-/// The same with dithered rounding.
-pub fn dithered(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
-    let options = BuildOptions {
-        engine: Some(engine),
-        weight_bits: bits.map(|bits| bits.0),
-        input_bits: bits.map(|bits| bits.1),
-        error: bits.map(|_| 10.0),
-        rounding: Rounding::Dithered,
+        rounding,
         ..options(TrustLevel::TwoParty)
     };
     plan(graph, options)
