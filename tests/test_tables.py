@@ -15,7 +15,7 @@ from pronghorn import _processes
 from pronghorn._data import Preprocessing, load_images, read_labels
 from pronghorn._tables import read_table
 from pronghorn.cli import app
-from pronghorn.errors import InputError
+from pronghorn.errors import InputError, InputWarning
 
 ROWS = "5.1,3.5,1.4\n4.9,-3,1e-2\n"
 VALUES = [[5.1, 3.5, 1.4], [4.9, -3, 0.01]]
@@ -138,8 +138,8 @@ class Frame:
         self._values = columns
         self.columns = list(columns)
 
-    def __getitem__(self, names: list[str]) -> Frame:
-        return Frame({name: self._values[name] for name in names})
+    def __getitem__(self, name: str) -> list[float]:
+        return self._values[name]
 
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
         return np.array(list(self._values.values()), np.float64).T
@@ -180,7 +180,7 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
     [
         (["a", "b", "c"], "lacks the columns age, Weight, height: it has a, b, c; the model takes age"),
         (["height", "age", "mass"], "lacks the columns Weight: it has height, age, mass"),
-        (["height", "age", "Weight", "AGE"], "has the columns age twice"),
+        (["height", "Age", "Weight", "AGE"], "has the columns age twice"),
     ],
 )
 def test_other_columns_are_refused(tmp_path: Path, names: list[str], says: str) -> None:
@@ -188,12 +188,65 @@ def test_other_columns_are_refused(tmp_path: Path, names: list[str], says: str) 
         load_images(reordered(tmp_path, names, "x.csv"), (3,), Preprocessing(), columns=tuple(ROWS))
 
 
-def test_names_that_tell_nothing_are_none(tmp_path: Path) -> None:
-    for header in ("a,a,b", "0,1,x", "a,,b"):
-        text = f"{header}\n1,2,3\n4,5,6\n"
-        found = load_images(written(tmp_path, text), (3,), Preprocessing())
-        assert found.columns == (("0", "1", "x") if "x" in header else ())
-    assert load_images(written(tmp_path, "1,2,3\n4,5,6\n"), (3,), Preprocessing()).columns == ()
+def test_names_that_tell_nothing_are_said(tmp_path: Path) -> None:
+    proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": floats(3, 2)})
+    for names, why in ((("a", "a", "b"), "two of a"), (("a", "", "b"), "one is empty"), (("a", "b", "c" * 257), "256")):
+        with pytest.warns(InputWarning, match=why):
+            loaded = pronghorn.load(proto).calibrated(floats(8, 3), columns=names)
+        assert json.loads(loaded.plan().to_json())["columns"] == []
+    # Those that differ in case alone are told apart, and numbers are names where the model has them.
+    path = written(tmp_path, "A,a,b\n1,2,3\n")
+    assert load_images(path, (3,), Preprocessing(), columns=("a", "B", "A")).images.tolist() == [[2, 3, 1]]
+    path = written(tmp_path, "410,400,x\n1,2,3\n4,5,6\n")
+    assert load_images(path, (2,), Preprocessing(), columns=("400", "410")).images.tolist() == [[2, 1], [5, 4]]
+    path = written(tmp_path, "410,400\n1,2\n4,5\n")
+    assert load_images(path, (2,), Preprocessing(), columns=("400", "410")).images.tolist() == [[2, 1], [5, 4]]
+    assert load_images(path, (2,), Preprocessing()).images.shape == (3, 2)
+
+
+def test_the_column_of_labels_is_the_likeliest(tmp_path: Path) -> None:
+    """A feature may be called y, where another column is called label."""
+    path = written(tmp_path, "x,y,z,label\n1,2,3,0\n4,5,6,1\n")
+    found = load_images(path, (3,), Preprocessing())
+    assert found.columns == ("x", "y", "z")
+    assert found.labels is not None
+    assert found.labels.tolist() == [0, 1]
+    with pytest.raises(InputError, match="--labels y: the model takes this column"):
+        load_images(path, (3,), Preprocessing(), "y", ("x", "y", "z"))
+
+
+def test_names_may_have_the_commas_of_other_files(tmp_path: Path) -> None:
+    for name, text in (("x.csv", '"a, in m";"b, in s"\n1;2\n'), ("x.tsv", "a, in m, b\tc, d, e\n1\t2\n")):
+        found = load_images(written(tmp_path, text, name), (2,), Preprocessing())
+        assert found.images.tolist() == [[1, 2]]
+
+
+def test_columns_of_models_with_an_input_for_each(tmp_path: Path) -> None:
+    """As skl2onnx makes them of a frame: the inputs' names are the columns'."""
+    nodes = [node("Concat", "age Weight height", "x", axis=1), node("Gemm", "x w", "y")]
+    proto = model(nodes, ("N", 1), {"w": floats(3, 2)}, inputs=tuple(ROWS))
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    loaded = pronghorn.load(tmp_path / "m.onnx")
+    wanted = loaded.run_float(np.array(Frame(ROWS)))
+    other = {name: ROWS[name] for name in ("height", "age", "Weight")}
+    np.testing.assert_array_equal(loaded.run_float(Frame(other)), wanted)
+    calibrated = loaded.calibrated(Frame({name: values * 8 for name, values in other.items()}))
+    assert json.loads(calibrated.plan().to_json())["columns"] == list(ROWS)
+    path = reordered(tmp_path, ["id", *other], "own.csv")
+    plan = CliRunner().invoke(app, ["plan", str(tmp_path / "m.onnx"), "--data", str(path)])
+    assert f"columns: {', '.join(ROWS)}" in plan.output
+    # Other names are taken by place, and are then the plan's.
+    renamed = Frame(dict(zip("abc", ROWS.values(), strict=True)))
+    np.testing.assert_array_equal(loaded.run_float(renamed), wanted)
+    assert json.loads(loaded.calibrated(renamed).plan().to_json())["columns"] == ["a", "b", "c"]
+
+
+def test_new_samples_are_found_by_the_known_names() -> None:
+    proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": floats(3, 2)})
+    loaded = pronghorn.load(proto, samples=Frame({name: values * 8 for name, values in ROWS.items()}))
+    other = Frame({name: ROWS[name] * 8 for name in ("height", "age", "Weight")})
+    report = loaded.verify(Frame(ROWS), samples=other, secure=False)
+    assert report.relative_error < 0.1
 
 
 def test_clients_find_columns_by_the_owners_names(tmp_path: Path) -> None:
@@ -227,9 +280,9 @@ def test_clients_find_columns_by_the_owners_names(tmp_path: Path) -> None:
             assert np.abs(results - wanted).max() < 0.1 * np.abs(wanted).max()
 
 
-def test_a_model_of_pictures_has_no_columns(tmp_path: Path) -> None:
+def test_columns_are_of_any_shape(tmp_path: Path) -> None:
     proto = model([node("Conv", "x w", "y")], (1, 1, 2, 2), {"w": floats(1, 1, 2, 2)})
     path = written(tmp_path, "a,b,c,d\n1,2,3,4\n5,6,7,8\n")
     found = load_images(path, (1, 2, 2), Preprocessing())
     loaded = pronghorn.load(proto).calibrated(found.images, columns=found.columns)
-    assert json.loads(loaded.plan().to_json())["columns"] == []
+    assert json.loads(loaded.plan().to_json())["columns"] == ["a", "b", "c", "d"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._columns import listed, names_of, places
+from pronghorn._columns import listed, places
 from pronghorn.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -39,10 +39,11 @@ class Table(NamedTuple):
     labels: Array | None
     """Numbers, or as the file has them where they are others or written otherwise."""
     names: tuple[str, ...]
-    """Of the columns of numbers; none where the file has none that tell them apart."""
+    """Of the columns of numbers; none where the file has none."""
 
 
 class _Content(NamedTuple):
+    has_names: bool
     columns: list[_Column]
     lines: list[int]
     """The line or row of each value, for errors."""
@@ -75,34 +76,47 @@ def read_table(
     Raises:
         InputError: the file cannot be read, a cell is no number, or there is no such column.
     """
-    content = _read(path)
+    content = _read(path, wanted)
     names = [column.name for column in content.columns]
+    if label_column in wanted:
+        raise InputError(f"--labels {label_column}: the model takes this column, so it holds no labels")
     if label_column is not None and label_column not in names:
         raise InputError(f"--labels {label_column} is no file, and no column of {path}, which has {listed(names)}")
     spare = features is None or len(names) > features
     of_labels = (label_column,) if label_column is not None else LABEL_COLUMNS if spare else ()
     features_too = {name.casefold() for name in wanted}
-    labels_at = (i for i, name in enumerate(names) if (name if label_column else name.lower()) in of_labels)
-    at = next((i for i in labels_at if names[i].casefold() not in features_too), None)
+    keys = [name if label_column else name.lower() for name in names]
+    # The first of these names that a column has, and not the first column.
+    labels_at = (keys.index(name) for name in of_labels if name in keys and name not in features_too)
+    at = next(labels_at, None)
     rest = [column for i, column in enumerate(content.columns) if i != at]
-    own = names_of([column.name for column in rest])
-    if wanted and any(not column.name.isdecimal() for column in rest):
-        rest = [rest[place] for place in places(wanted, [column.name for column in rest], str(path))]
+    own = tuple(column.name for column in rest) if content.has_names else ()
+    if wanted and content.has_names:
+        what = str(path) if path.suffix.lower() == ".parquet" else f"{path}, whose line 1 has names,"
+        rest = [rest[place] for place in places(wanted, own, what)]
+        own = tuple(wanted)
     values = [_numbers(path, column, content.lines) for column in rest]
     labels = None if at is None else _labels(content.columns[at])
     return Table(np.stack(values, axis=1) if values else np.empty((len(content.lines), 0)), labels, own)
 
 
-def _read(path: Path) -> _Content:
-    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+def _read(path: Path, wanted: Sequence[str] = ()) -> _Content:
+    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, wanted)
 
 
-def _read_csv(path: Path) -> _Content:
+def _delimiter(path: Path, lines: list[str]) -> str:
+    """That of a file, by its first lines: names may have commas."""
+    if path.suffix.lower() == ".tsv" and "\t" in lines[0]:
+        return "\t"
+    return max(",;\t", key=lambda each: min(line.count(each) for line in lines if line.strip() or line is lines[0]))
+
+
+def _read_csv(path: Path, wanted: Sequence[str]) -> _Content:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            first = file.readline()
+            first = [file.readline(), file.readline()]
             file.seek(0)
-            reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
+            reader = csv.reader(file, delimiter=_delimiter(path, first))
             rows = [(reader.line_num, row) for row in reader if row]
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
@@ -114,11 +128,13 @@ def _read_csv(path: Path) -> _Content:
     for line, row in rows:
         if len(row) != width:
             raise InputError(f"line {line} of {path} has {len(row)} cells, the first has {width}")
-    header = any(_number(cell) is None for cell in rows[0][1])
+    cells = {cell.strip() for cell in rows[0][1]}
+    # Names that are numbers, such as years, are known by those that the model takes.
+    header = any(_number(cell) is None for cell in rows[0][1]) or (bool(wanted) and cells >= set(wanted))
     names = [cell.strip() for cell in rows[0][1]] if header else [str(index + 1) for index in range(width)]
     rows = rows[1:] if header else rows
     columns = [_Column(name, [row[index] for _, row in rows]) for index, name in enumerate(names)]
-    return _Content(columns, [line for line, _ in rows])
+    return _Content(header, columns, [line for line, _ in rows])
 
 
 def _read_parquet(path: Path) -> _Content:
@@ -135,7 +151,7 @@ def _read_parquet(path: Path) -> _Content:
     columns = [
         _Column(str(name), column.to_pylist()) for name, column in zip(table.column_names, table.columns, strict=True)
     ]
-    return _Content(columns, list(range(1, table.num_rows + 1)))
+    return _Content(True, columns, list(range(1, table.num_rows + 1)))
 
 
 TRUTHS = {"true": 1.0, "false": 0.0}
@@ -179,6 +195,16 @@ def numbers_of(texts: Array) -> Array | None:
     """The numbers that texts are, as integers where all are; None where one is no number."""
     found = [_number(text) for text in texts.ravel().tolist()]
     return None if None in found else whole(np.array(found, np.float64).reshape(texts.shape))
+
+
+def header(path: Path) -> tuple[str, ...]:
+    """The names of a table's columns; none where it has none.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    content = _read(path)
+    return tuple(column.name for column in content.columns) if content.has_names else ()
 
 
 def only_labels(path: Path) -> Array:

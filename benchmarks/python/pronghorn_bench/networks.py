@@ -187,12 +187,18 @@ def _run(case: Case, network: Network | None, choice: Choice, report: Report) ->
     with ours(case, network, available, available, choice.rounding) as parties:
         images = Images([parties.predict(number) for number in choice.numbers(case)])
         memory = parties.stop()
-    count = len(images.each)
+    count, is_dithered = len(images.each), parties.plan.compiled.is_dithered
     sheet = Sheet(
         report,
         SUITE,
-        ", ".join([case.name, *filter(None, [choice.rounding]), name_of(network), cores(len(available))]),
-        {"model": case.path.name, "images": count, "planned_for": PLANNED_FOR[network], "plan_hash": parties.plan.hash},
+        ", ".join([case.name, *(["dithered"] if is_dithered else []), name_of(network), cores(len(available))]),
+        {
+            "model": case.path.name,
+            "images": count,
+            "planned_for": PLANNED_FOR[network],
+            "rounding": "dithered" if is_dithered else "nearest",
+            "plan_hash": parties.plan.hash,
+        },
         security_bits(parties.plan.details()),
     )
     predicted = Predicted.of(parties.plan)
@@ -206,7 +212,7 @@ def _run(case: Case, network: Network | None, choice: Choice, report: Report) ->
     sheet.add("once", images.once_megabytes, "MB", [(once, SOURCE)], headline=1)
     sheet.add("peak memory, client", memory.client / 1e6, "MB", headline=1)
     sheet.add("peak memory, server", memory.server / 1e6, "MB", headline=1)
-    if parties.plan.compiled.is_dithered:
+    if is_dithered:
         # The addends that the oracle lacks stay with the server.
         expected = parties.plan.compiled.fidelity["error"]
         sheet.add("error, of the outputs' spread", parties.error(images), "share", [(expected, SOURCE)], headline=1)

@@ -116,7 +116,7 @@ fn dithered_runs_equal_the_oracle_with_their_addends() {
                 check(&built, &numbers(32 * 3, 5), 3);
             }
         }
-        assert!(found >= 10, "{engine:?}: {found}");
+        assert!(found >= 6, "{engine:?}: {found}");
         let built = dithered(&network(1), engine, None);
         assert!(built.plan.is_dithered());
         for batch in [1, 7] {

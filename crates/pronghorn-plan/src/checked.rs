@@ -409,28 +409,20 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Names of features are one for each, or none.
+/// Names of features are one for each value of the input, or none.
 fn check_columns(plan: &Plan) -> Result<(), PlanError> {
-    let (names, shape) = (&plan.columns, &plan.input().shape);
-    let features = plan.input_len();
-    if names.is_empty() {
-        return Ok(());
-    }
-    if shape.len() != 1 || names.len() != features {
-        let reason = format!("there are {} for an input of shape {shape:?}", names.len());
-        return Err(PlanError::Field {
-            field: "columns",
-            reason,
-        });
-    }
+    let (names, features) = (&plan.columns, plan.input_len());
     let distinct: BTreeSet<&String> = names.iter().collect();
-    match distinct.len() == features {
-        true => Ok(()),
-        false => Err(PlanError::Field {
-            field: "columns",
-            reason: "two have one name".into(),
-        }),
-    }
+    let reason = match (names.len(), distinct.len()) {
+        (0, _) => return Ok(()),
+        (count, _) if count != features => format!("there are {count} for {features} values"),
+        (_, count) if count != features => "two have one name".into(),
+        _ => return Ok(()),
+    };
+    Err(PlanError::Field {
+        field: "columns",
+        reason,
+    })
 }
 
 /// Silent OTs of a connection are of one kind.

@@ -56,8 +56,8 @@ pub struct Plan {
     /// The model's names of its classes, in the order of its outputs; none where they are their
     /// indices.
     pub class_names: Vec<String>,
-    /// The names of the input's features, in their order, as the owner's table has them; none where
-    /// the samples had no names. Clients find their columns by them.
+    /// The names of the input's values, in their order, as the owner's table has them; none where the
+    /// samples had no names. Clients find their columns by them.
     pub columns: Vec<String>,
 }
 

@@ -88,8 +88,8 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
     if plan.is_dithered() {
         writeln!(
             f,
-            "rounding by a dither: results differ a little from run to run, and the same input again tells more of \
-             the model"
+            "rounding by a dither: results differ from run to run, and one input asked again tells more of the values \
+             within"
         )?;
     }
     writeln!(f, "batches of up to {} images", plan.max_batch)?;

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native, _torch
-from pronghorn._columns import frame_columns, in_order, names_of
+from pronghorn._columns import frame_names, in_order, of_model, unusable
 from pronghorn._float import run_float
 from pronghorn._inputs import (
     BYTES,
@@ -36,7 +36,7 @@ from pronghorn._model.report import Report
 from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
 from pronghorn._outputs import Classes, Predictions, kind_of
-from pronghorn.errors import InputError, PlanError, RoundingWarning, UnsupportedModelError
+from pronghorn.errors import InputError, InputWarning, PlanError, RoundingWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
 if TYPE_CHECKING:
@@ -268,13 +268,31 @@ class Model(Shaped):
         Raises:
             InputError: the samples do not fit the model.
         """
-        prepared = as_inputs(samples, self.input_shape, "samples")
+        known = self.columns_of(frame_names(samples))
+        prepared = as_inputs(in_order(samples, known, "the data frame of samples"), self.input_shape, "samples")
         if not self.takes_integers:
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
-        names = frame_columns(samples) if columns is None else names_of(columns)
-        is_row = self.input_shape == (len(names),)
+        names = tuple(columns or ()) or frame_names(samples)
+        if known and names:
+            names = known
+        problem = unusable(names)
+        if problem is not None:
+            text = f"clients give columns by their place, as the samples' names do not tell them apart: {problem}"
+            warnings.warn(text, InputWarning, stacklevel=stacklevel)
+        is_row = problem is None and len(names) == math.prod(self.input_shape)
         return self.changed(samples=prepared, columns=names if is_row else ())
+
+    def columns_of(self, found: Sequence[str]) -> tuple[str, ...]:
+        """The names by which columns of a table or data frame are found, in the model's order, or none.
+
+        They are those of the samples; or of a model with an input for each column, where the table has one of these.
+
+        Args:
+            found: the names of the table's columns.
+        """
+        inputs = of_model([(name, math.prod(shape)) for name, shape in self.inputs.items()])
+        return self._options.columns or (inputs if any(name in found for name in inputs) else ())
 
     def run_float(self, inputs: npt.ArrayLike) -> Floats:
         """The float model in the clear.
@@ -287,7 +305,7 @@ class Model(Shaped):
         Raises:
             InputError: `inputs` have another shape, or are no numbers.
         """
-        checked = as_inputs(in_order(inputs, self._options.columns), self.input_shape)
+        checked = as_inputs(in_order(inputs, self.columns_of(frame_names(inputs))), self.input_shape)
         self._warn_of_fractions(checked, stacklevel=2)
         return run_float(self._imported, self._native, checked)[0]
 
@@ -364,10 +382,10 @@ class Model(Shaped):
             Traffic.of(self._compiled[options]).warn(stacklevel)
             if options.rounding == "dithered" and not self._compiled[options].is_dithered:
                 warnings.warn(
-                    "no value is rounded by a dither: none drops 5 bits or more between two layers, right behind the "
-                    "first of them",
+                    "no value is rounded by a dither, as that costs no less: only values right behind a layer and "
+                    "before another can be, which drop 5 bits or more; and no slope, square or sum over a window",
                     RoundingWarning,
-                    stacklevel=stacklevel + 1,
+                    stacklevel=stacklevel,
                 )
         return self._compiled[options]
 
@@ -441,7 +459,7 @@ class Model(Shaped):
         for name, function in (("progress", progress), ("phase", phase)):
             _check.callback(name, function)
         enter = phase if phase is not None else lambda name: None
-        inputs = as_inputs(in_order(x, model._options.columns), self.input_shape)
+        inputs = as_inputs(in_order(x, model.columns_of(frame_names(x))), self.input_shape)
         self._warn_of_fractions(inputs, stacklevel=2)
         kind, truth = self._truth(outputs, labels, len(inputs))
         enter("planning")

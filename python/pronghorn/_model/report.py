@@ -85,6 +85,8 @@ class Report:
     """The machine whose seconds these are."""
     steps: tuple[StepSeconds, ...] | None
     """The seconds of each step; None where there was no secure run."""
+    is_dithered: bool = False
+    """Whether values are rounded by a dither: the oracle has the random numbers of the secure run, or its own."""
 
     @property
     def ok(self) -> bool | None:
@@ -132,6 +134,7 @@ class Report:
             return
         within = f" beyond the {self.tolerance:.4g} that the plan allows" if self.tolerance else ""
         verdict = "" if self.ok else " - A BUG"
+        within += ", with the run's own dither" if self.is_dithered else ""
         yield f"disagreements with the fixed-point oracle{within}: {self.disagreements}{verdict}"
 
     def _differences(self) -> str:

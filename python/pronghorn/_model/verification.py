@@ -107,6 +107,7 @@ class Verification:
             trust=self.compiled.trust,
             plan_hash=self.compiled.plan_hash,
             disagreements=None if runs.costs is None else disagreements(runs.integers, runs.oracle, tolerance),
+            is_dithered=self.compiled.is_dithered,
             tolerance=tolerance * _result_unit(self.compiled.plan_json()),
             outputs=self.kind,
             is_quantised=self.is_quantised,

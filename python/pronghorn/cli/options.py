@@ -14,6 +14,7 @@ from pronghorn import _native, _trust
 from pronghorn._data import Loaded, Preprocessing, load_images
 from pronghorn._model import Model, PlanOptions, load_with
 from pronghorn._model.options import ENGINES_OF, PASSES_OF
+from pronghorn._tables import header, is_table
 from pronghorn.cli.console import say
 from pronghorn.cli.values import parse_numbers, parse_shape, parse_size
 from pronghorn.errors import InputError, InputWarning
@@ -314,7 +315,8 @@ class ModelOptions:
         if data is not None:
             if self.input_range is not None:
                 raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
-            found = preparation.load(data, bare.input_shape, bare.takes_integers, labels)
+            columns = bare.columns_of(header(data) if is_table(data) else ())
+            found = preparation.load(data, bare.input_shape, bare.takes_integers, labels, columns)
             return preparation.calibrate(bare, found)
         if self.input_range is None:
             low, high = preparation.values(bare.takes_integers).byte_range()

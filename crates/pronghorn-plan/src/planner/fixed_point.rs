@@ -13,9 +13,14 @@ use super::{
     BuildError, BuildOptions, Built, Fidelity, Opening, Rounding, Weights,
     method::{Method, Planned, Source, multiply_adds},
     precision::ModulusBudget,
+    protocols::IMAGES,
     tolerance::Tolerances,
 };
-use crate::{checked::CheckedPlan, cost};
+use crate::{
+    checked::CheckedPlan,
+    cost::{self, StepCost},
+    objective::{Goal, Objective},
+};
 
 /// Networks that are tried, at most.
 const ATTEMPTS: usize = 10;
@@ -91,11 +96,60 @@ pub(super) fn build(
     options: &BuildOptions,
 ) -> Result<Built, BuildError> {
     let tolerances = Tolerances::new(source, method.narrow);
+    let of = |rounding| rounded(source, method, options, &tolerances, rounding);
+    match options.rounding {
+        Rounding::Nearest => of(Rounding::Nearest),
+        Rounding::Dithered => {
+            let (nearest, dithered) = (of(Rounding::Nearest), of(Rounding::Dithered));
+            match is_worth_a_dither(&nearest, &dithered, options) {
+                true => dithered,
+                false => nearest,
+            }
+        }
+    }
+}
+
+/// Whether the plan with a dither costs less, in bytes too, and is about as precise as was asked
+/// for; or is the only one.
+fn is_worth_a_dither(
+    nearest: &Result<Built, BuildError>,
+    dithered: &Result<Built, BuildError>,
+    options: &BuildOptions,
+) -> bool {
+    let (Ok(nearest), Ok(dithered)) = (nearest, dithered) else {
+        return nearest.is_err() && dithered.is_ok();
+    };
+    let (found, other) = (&dithered.fidelity, &nearest.fidelity);
+    let is_precise = found.is_reached() || found.error <= NEAR * other.error;
+    let traffic = Goal::from(Objective::Traffic);
+    let costs_less = [options.goal(), traffic].into_iter().all(|goal| {
+        // Kinds of OTs are chosen with what their set-up costs, so that counts, too.
+        let cost = |built: &Built| {
+            let setup = StepCost {
+                bytes_up: 2 * cost::ot_setup(&built.plan) / IMAGES,
+                ..StepCost::default()
+            };
+            goal.of(&built.plan) + goal.of_one(&setup, 0.0)
+        };
+        cost(dithered) < cost(nearest)
+    });
+    dithered.plan.is_dithered() && is_precise && costs_less
+}
+
+/// The plan with one rounding.
+fn rounded(
+    source: &Source<'_>,
+    method: &Method,
+    options: &BuildOptions,
+    tolerances: &Tolerances,
+    rounding: Rounding,
+) -> Result<Built, BuildError> {
     let search = |most_bits| Search {
         source,
         method,
         options,
-        tolerances: &tolerances,
+        tolerances,
+        rounding,
         most_bits,
         stated: options.error.unwrap_or(method.aim),
         aim: options
@@ -163,6 +217,7 @@ struct Search<'a> {
     method: &'a Method,
     options: &'a BuildOptions,
     tolerances: &'a Tolerances,
+    rounding: Rounding,
     most_bits: u32,
     /// The aim that users are told.
     stated: f64,
@@ -287,7 +342,7 @@ impl Search<'_> {
             &quantise_options,
             source.corrected,
         )?;
-        let fixed = match self.options.rounding {
+        let fixed = match self.rounding {
             Rounding::Nearest => fixed,
             Rounding::Dithered => fixed.with_dither().unwrap_or(fixed),
         };

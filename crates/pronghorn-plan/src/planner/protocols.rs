@@ -109,7 +109,7 @@ fn transfers(
 }
 
 /// Images that OTs are chosen for: a set-up of silent OT takes some hundred kB.
-const IMAGES: u64 = 16;
+pub(super) const IMAGES: u64 = 16;
 
 /// The best source of so many OTs an image, in each direction.
 fn best(ots: [u64; 2], goal: Goal) -> Transfers {

@@ -7,6 +7,7 @@ use pronghorn_graph::graph::{Graph, Tensor};
 use pronghorn_plan::{
     BuildOptions, Built, CheckedPlan, Engine, Opening, Rounding, Step, StepKind, TrustLevel,
     WordSize, build,
+    objective::Objective,
     steps::{
         activation::{
             garbled::Garbled,
@@ -388,25 +389,29 @@ pub fn plan(graph: &Graph, options: BuildOptions) -> Built {
 
 /// A network on shares in this engine, with bits of weights and inputs.
 pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
-    rounded(graph, engine, bits, Rounding::Nearest)
+    plan(graph, in_engine(engine, bits))
 }
 
-/// The same with dithered rounding.
+/// The same with dithered rounding, where that saves bytes; with OTs that cost little to set up.
 pub fn dithered(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
-    rounded(graph, engine, bits, Rounding::Dithered)
+    let options = BuildOptions {
+        rounding: Rounding::Dithered,
+        objective: Some(Objective::Traffic),
+        lpn: false,
+        ..in_engine(engine, bits)
+    };
+    plan(graph, options)
 }
 
-fn rounded(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>, rounding: Rounding) -> Built {
-    let options = BuildOptions {
+fn in_engine(engine: Engine, bits: Option<(u32, u32)>) -> BuildOptions {
+    BuildOptions {
         engine: Some(engine),
         weight_bits: bits.map(|bits| bits.0),
         input_bits: bits.map(|bits| bits.1),
         // Few bits make large errors, which is what is asked for here.
         error: bits.map(|_| 10.0),
-        rounding,
         ..options(TrustLevel::TwoParty)
-    };
-    plan(graph, options)
+    }
 }
 
 /// The same with a lean step in the place of each garbled one that can be, by the extension.

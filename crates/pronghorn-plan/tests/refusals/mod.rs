@@ -158,12 +158,6 @@ fn fields_of_the_whole_plan() {
     refuses(&AIDED, "columns", |plan| {
         plan.columns = named(&["two\nlines"])
     });
-    let pixels: Vec<String> = (0..SHARES.input_len())
-        .map(|pixel| pixel.to_string())
-        .collect();
-    refuses(&SHARES, "for an input of shape", |plan| {
-        plan.columns = pixels
-    });
     refuses(&SHARES, "finish", |plan| {
         plan.finish = vec![Finish::Softmax; 17]
     });
