@@ -56,7 +56,7 @@ fn client_aided() {
 fn two_party_dithered() {
     compare(
         "two_party_dithered",
-        &dithered(&network(1), Engine::Coefficient, None),
+        &dithered(&around(Middle::Residual), Engine::Coefficient, None),
     );
 }
 
