@@ -190,13 +190,22 @@ def test_other_columns_are_refused(tmp_path: Path, names: list[str], says: str) 
 
 def test_names_that_tell_nothing_are_said(tmp_path: Path) -> None:
     proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": floats(3, 2)})
-    for names, why in ((("a", "a", "b"), "two of a"), (("a", "", "b"), "one is empty"), (("a", "b", "c" * 257), "256")):
+    said = [("a", "a", "b"), ("a", "", "b"), ("a", "b", "c" * 257), ("5.1", "3.5", "setosa")]
+    for names, why in zip(said, ("two of a", "one is empty", "256", "some are numbers"), strict=True):
         with pytest.warns(InputWarning, match=why):
             loaded = pronghorn.load(proto).calibrated(floats(8, 3), columns=names)
         assert json.loads(loaded.plan().to_json())["columns"] == []
     # Those that differ in case alone are told apart, and numbers are names where the model has them.
     path = written(tmp_path, "A,a,b\n1,2,3\n")
     assert load_images(path, (3,), Preprocessing(), columns=("a", "B", "A")).images.tolist() == [[2, 3, 1]]
+    path = written(tmp_path, "A,x\n1,2\n")
+    with pytest.raises(InputError, match="lacks the columns a"):
+        load_images(path, (2,), Preprocessing(), columns=("A", "a"))
+    # Places are no names, and a missing value is none.
+    path = written(tmp_path, "1,0\n1,2\n4,5\n")
+    assert load_images(path, (2,), Preprocessing(), columns=("0", "1")).images.shape == (3, 2)
+    with pytest.raises(InputError, match=r"row 1, column '2' of .* holds 'nan'"):
+        load_images(written(tmp_path, "1,nan\n1,2\n"), (2,), Preprocessing())
     path = written(tmp_path, "410,400,x\n1,2,3\n4,5,6\n")
     assert load_images(path, (2,), Preprocessing(), columns=("400", "410")).images.tolist() == [[2, 1], [5, 4]]
     path = written(tmp_path, "410,400\n1,2\n4,5\n")
@@ -245,8 +254,10 @@ def test_new_samples_are_found_by_the_known_names() -> None:
     proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": floats(3, 2)})
     loaded = pronghorn.load(proto, samples=Frame({name: values * 8 for name, values in ROWS.items()}))
     other = Frame({name: ROWS[name] * 8 for name in ("height", "age", "Weight")})
-    report = loaded.verify(Frame(ROWS), samples=other, secure=False)
-    assert report.relative_error < 0.1
+    for samples in (other, np.array(Frame({name: values * 8 for name, values in ROWS.items()}))):
+        report = loaded.verify(Frame({name: ROWS[name] for name in other.columns}), samples=samples, secure=False)
+        assert report.relative_error < 0.1
+    assert json.loads(loaded.calibrated(floats(8, 3), columns=("p", "q", "r")).plan().to_json())["columns"][0] == "p"
 
 
 def test_clients_find_columns_by_the_owners_names(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,24 +25,36 @@ def listed(names: Sequence[str]) -> str:
 
 def unusable(names: Sequence[str]) -> str | None:
     """Why names of columns are of no use to clients; None where they are."""
-    twice = [name for at, name in enumerate(names) if name in names[:at]]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         return f"there are two of {listed(twice)}"
     if not all(names):
         return "one is empty"
     if not all(name.isprintable() and len(name.encode()) <= LONGEST for name in names):
         return f"one has more than {LONGEST} bytes, or hidden characters"
+    numbers = [is_number(name) for name in names]
+    if any(numbers) and not all(numbers):
+        return "some are numbers, as if the first line held values"
     return "they are too long" if sum(len(name.encode()) for name in names) > MOST_BYTES else None
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a number, or stands for one that is missing."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def frame_names(array: Any) -> tuple[str, ...]:
-    """The names of the columns of a data frame, stripped; none of anything else, and of columns that have numbers."""
+    """The names of the columns of a data frame, stripped; none of anything else, and of columns that are counted."""
     names = getattr(array, "column_names", None)
     names = getattr(array, "columns", None) if names is None else names
     if names is None or callable(names):
         return ()
     found = list(names)
-    return tuple(str(name).strip() for name in found) if any(isinstance(name, str) for name in found) else ()
+    return () if found == list(range(len(found))) else tuple(str(name).strip() for name in found)
 
 
 def places(wanted: Sequence[str], found: Sequence[str], what: str) -> list[int]:
@@ -50,13 +63,15 @@ def places(wanted: Sequence[str], found: Sequence[str], what: str) -> list[int]:
     Raises:
         InputError: one is missing, or there are two of it.
     """
-    folded = [name.casefold() for name in found]
+    exact, folded = _index(found), _index([name.casefold() for name in found])
+    counts = Counter(name.casefold() for name in wanted)
 
     def at(name: str) -> list[int]:
-        exact = [place for place, other in enumerate(found) if other == name]
-        return exact or [place for place, other in enumerate(folded) if other == name.casefold()]
+        # Names that differ in case alone are two.
+        alike = folded.get(name.casefold(), []) if counts[name.casefold()] == 1 else []
+        return exact.get(name, alike)
 
-    all_places = [at(name.strip()) for name in wanted]
+    all_places = [at(name) for name in wanted]
     missing = [name for name, here in zip(wanted, all_places, strict=True) if not here]
     if missing:
         raise InputError(
@@ -80,7 +95,18 @@ def in_order(array: Any, wanted: Sequence[str], what: str = "the data frame") ->
         return array
     names = list(getattr(array, "column_names", None) or array.columns)
     chosen = [names[place] for place in places(wanted, found, what)]
-    return np.stack([np.asarray(array[name]) for name in chosen], axis=1)
+    try:
+        return np.stack([np.asarray(array[name]) for name in chosen], axis=1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} has columns of kinds that do not go together: {error}") from error
+
+
+def _index(names: Sequence[str]) -> dict[str, list[int]]:
+    """The places of each name."""
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        found.setdefault(name, []).append(place)
+    return found
 
 
 def of_model(inputs: Sequence[tuple[str, int]]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._columns import listed, places
+from pronghorn._columns import is_number, listed, places
 from pronghorn.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -129,8 +129,9 @@ def _read_csv(path: Path, wanted: Sequence[str]) -> _Content:
         if len(row) != width:
             raise InputError(f"line {line} of {path} has {len(row)} cells, the first has {width}")
     cells = {cell.strip() for cell in rows[0][1]}
-    # Names that are numbers, such as years, are known by those that the model takes.
-    header = any(_number(cell) is None for cell in rows[0][1]) or (bool(wanted) and cells >= set(wanted))
+    # Names that are numbers, such as years, are known by those that the model takes; but places are no names.
+    are_names = bool(wanted) and cells >= set(wanted) and set(wanted) != {str(place) for place in range(len(wanted))}
+    header = are_names or any(cell and not is_number(cell) and cell.lower() not in TRUTHS for cell in cells)
     names = [cell.strip() for cell in rows[0][1]] if header else [str(index + 1) for index in range(width)]
     rows = rows[1:] if header else rows
     columns = [_Column(name, [row[index] for _, row in rows]) for index, name in enumerate(names)]
@@ -149,7 +150,8 @@ def _read_parquet(path: Path) -> _Content:
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"{path} cannot be read as parquet: {error}") from error
     columns = [
-        _Column(str(name), column.to_pylist()) for name, column in zip(table.column_names, table.columns, strict=True)
+        _Column(str(name).strip(), column.to_pylist())
+        for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return _Content(True, columns, list(range(1, table.num_rows + 1)))
 

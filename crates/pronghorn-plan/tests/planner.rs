@@ -3,7 +3,7 @@
 use crate::common::{
     networks::{
         Middle, aided, aided_coefficient, around, deep, dense, dithered, has_words, network,
-        options, parts, plan as planned, shared,
+        options, parts, plan as planned, shared, with_least_traffic,
     },
     refusal,
 };
@@ -162,7 +162,7 @@ fn a_dither_makes_comparisons_short() {
     for engine in [Engine::Coefficient, Engine::Batch] {
         let graph = network(1);
         let built = dithered(&graph, engine, None);
-        let nearest = shared(&graph, engine, None);
+        let nearest = with_least_traffic(&graph, engine, None, Rounding::Nearest);
         let bytes = |built: &Built| {
             let all = cost::total(&built.plan, 1);
             all.bytes_up + all.bytes_down

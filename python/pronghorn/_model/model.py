@@ -273,9 +273,7 @@ class Model(Shaped):
         if not self.takes_integers:
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
-        names = tuple(columns or ()) or frame_names(samples)
-        if known and names:
-            names = known
+        names = tuple(columns or ()) or known or frame_names(samples)
         problem = unusable(names)
         if problem is not None:
             text = f"clients give columns by their place, as the samples' names do not tell them apart: {problem}"
@@ -292,7 +290,8 @@ class Model(Shaped):
             found: the names of the table's columns.
         """
         inputs = of_model([(name, math.prod(shape)) for name, shape in self.inputs.items()])
-        return self._options.columns or (inputs if any(name in found for name in inputs) else ())
+        keys = {name.strip().casefold() for name in found}
+        return self._options.columns or (inputs if any(name.casefold() in keys for name in inputs) else ())
 
     def run_float(self, inputs: npt.ArrayLike) -> Floats:
         """The float model in the clear.
@@ -382,8 +381,8 @@ class Model(Shaped):
             Traffic.of(self._compiled[options]).warn(stacklevel)
             if options.rounding == "dithered" and not self._compiled[options].is_dithered:
                 warnings.warn(
-                    "no value is rounded by a dither, as that costs no less: only values right behind a layer and "
-                    "before another can be, which drop 5 bits or more; and no slope, square or sum over a window",
+                    "no value is rounded by a dither, as no plan with one costs less and is as precise. It takes values "
+                    "right behind a layer and before another, which drop 5 bits or more, without a slope or square",
                     RoundingWarning,
                     stacklevel=stacklevel,
                 )

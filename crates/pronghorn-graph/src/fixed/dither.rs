@@ -1,15 +1,16 @@
 //! Dithered rounding: a value drops bits after an addend from `0..2^bits`, new for each value of
 //! each run, and not after half a unit.
 //!
-//! `floor((x + a) / 2^bits)` with a uniform `a` is `x / 2^bits` on average, exactly (stochastic
-//! rounding). On shares this needs no message: each party drops the bits of its own share, and the
+//! `floor((x + a) / 2^bits)` with a uniform `a` is `x / 2^bits` on average (stochastic rounding). On shares this needs no message: each party drops the bits of its own share, and the
 //! addend follows from the server's. Errors are larger: 0.41 units root mean square at all values
 //! alike, where rounding to the nearest has 0.29.
 //!
 //! Shares of a layer's answer have small errors that depend on its weights. They are a part of what
 //! is rounded here, where other protocols remove them. So only values that drop [`LEAST_DROPPED`]
-//! bits or more are rounded so: with two guard bits an error of a guard unit moves one value in 128.
-//! The client is shown no such value: another layer comes before the opening.
+//! bits or more are rounded so. Errors are below half a unit, so they move less than one value in
+//! 64: one in 128 with the two guard bits of a single answer. The average is off by as much of the
+//! new unit at most. The client is shown no such value: a layer that adds it to others comes before
+//! the opening.
 
 use super::{ActivationOp, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec, scalar};
 
@@ -145,12 +146,14 @@ impl FixedGraph {
         (0..self.nodes.len()).map(end).collect()
     }
 
-    /// Whether a value reaches the result without another layer, by node.
+    /// Whether a value reaches the result without a layer that adds it to others, by node.
     fn shown(&self) -> Vec<bool> {
         let mut shown = vec![false; self.nodes.len()];
         shown[self.output] = true;
         for (index, node) in self.nodes.iter().enumerate().rev() {
-            if shown[index] && !matches!(node.op, FixedOp::Linear(_)) {
+            // A layer of one weight a value, as a scale, shows it.
+            let mixes = matches!(&node.op, FixedOp::Linear(layer) if layer.geometry.row_len() > 1);
+            if shown[index] && !mixes {
                 node.inputs.iter().for_each(|&input| shown[input] = true);
             }
         }
@@ -166,7 +169,9 @@ impl FixedGraph {
             hidden.push(match &node.op {
                 FixedOp::Linear(_) => true,
                 FixedOp::Local(LocalOp::Add { left_shift }) => {
-                    (0..2).any(|place| left_shift[place] == 0 && of(place))
+                    // Twice the same mask is even.
+                    let differ = node.inputs[0] != node.inputs[1];
+                    differ && (0..2).any(|place| left_shift[place] == 0 && of(place))
                 }
                 FixedOp::Local(LocalOp::Concat { left_shift, .. }) => {
                     let mut places = 0..left_shift.len();

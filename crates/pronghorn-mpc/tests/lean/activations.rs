@@ -121,23 +121,27 @@ fn small_dithered_activations_follow_their_shares() {
     }
 }
 
-/// The mean of a value's roundings is the value, exactly: over all shares of the server.
+/// The mean of a value's roundings is the value, exactly: over all shares of the server. An error of
+/// the shares, which are raised by its bound, comes on top.
 #[test]
 fn dithered_values_are_right_on_average() {
     use super::common::dithered;
     let activation = activation(1, Rectifier::None, Some((3, -99, 99)));
-    let input = Input {
-        bits: 8,
-        prime: None,
-        guard: 1,
-        error: 0,
-        low: -40,
-        high: 40,
-    };
-    for value in input.low..=input.high {
-        let rounded = |share| dithered(&activation, &input, &[(value, 0)], &[share]);
-        let sum: i64 = (0..1 << input.bits).map(rounded).sum();
-        assert_eq!(8 * sum, value << input.bits, "{value}");
+    for (bound, error) in [(0, 0), (1, -1), (1, 0), (1, 1)] {
+        let input = Input {
+            bits: 9,
+            prime: None,
+            guard: 2,
+            error: bound,
+            low: -40,
+            high: 40,
+        };
+        for value in input.low..=input.high {
+            let rounded = |share| dithered(&activation, &input, &[(value, error)], &[share]);
+            let sum: i64 = (0..1 << input.bits).map(rounded).sum();
+            let raised = (value << input.guard) + error + bound as i64;
+            assert_eq!(sum << (3 + input.guard), raised << input.bits, "{value}");
+        }
     }
 }
 

@@ -78,7 +78,7 @@ pub enum BuildError {
     },
     /// Dithered rounding is a matter of shares.
     #[error(
-        "only shares are rounded by a dither, and there are none at trust level {trust}: use --trust two-party          (trust='two-party'), or round to the nearest (--rounding nearest, rounding='nearest')"
+        "only shares are rounded by a dither, and there are none at trust level {trust}: use --trust two-party (trust='two-party'), or round to the nearest (--rounding nearest, rounding='nearest')"
     )]
     NoDither {
         /// The trust level.

@@ -392,10 +392,20 @@ pub fn shared(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built 
     plan(graph, in_engine(engine, bits))
 }
 
-/// The same with dithered rounding, where that saves bytes; with OTs that cost little to set up.
+/// The same with dithered rounding, where that saves bytes.
 pub fn dithered(graph: &Graph, engine: Engine, bits: Option<(u32, u32)>) -> Built {
+    with_least_traffic(graph, engine, bits, Rounding::Dithered)
+}
+
+/// The same with a rounding and the fewest bytes, of OTs that cost little to set up.
+pub fn with_least_traffic(
+    graph: &Graph,
+    engine: Engine,
+    bits: Option<(u32, u32)>,
+    rounding: Rounding,
+) -> Built {
     let options = BuildOptions {
-        rounding: Rounding::Dithered,
+        rounding,
         objective: Some(Objective::Traffic),
         lpn: false,
         ..in_engine(engine, bits)
