@@ -177,9 +177,17 @@ fn dithers_add_and_drop() {
 /// hide stays as it is.
 #[test]
 fn networks_get_a_dither_behind_layers() {
-    let dense = |weights: [i32; 2]| Linear {
+    let scale = |weights: [i32; 2]| Linear {
         geometry: ConvGeometry::per_channel(2, [2, 2]),
         weights: weights.to_vec(),
+        bias: vec![0, 1],
+    };
+    let dense = |[first, second]: [i32; 2]| Linear {
+        geometry: ConvGeometry {
+            groups: 1,
+            ..ConvGeometry::per_channel(2, [2, 2])
+        },
+        weights: vec![first, 0, 0, second],
         bias: vec![0, 1],
     };
     let shape = [2, 2, 2];
@@ -215,13 +223,14 @@ fn networks_get_a_dither_behind_layers() {
         // Too few bits for a dither.
         node(FixedOp::Linear(dense([3, 5])), &[7], spec(5, -300, 301)),
         rounded(8, 4, (-19, 19), 1),
-        // Shown.
+        // Shown, but for a scale.
         node(
             FixedOp::Linear(dense([300, 500])),
             &[9],
             spec(5, -9500, 9501),
         ),
         rounded(10, 5, (-400, 400), 0),
+        node(FixedOp::Linear(scale([3, 2])), &[11], spec(0, -1200, 1201)),
     ];
     let graph = FixedGraph {
         name: "three".into(),
@@ -234,7 +243,7 @@ fn networks_get_a_dither_behind_layers() {
     made.validate().unwrap();
     let op = |index: usize| format!("{:?}", made.nodes[index].op);
     let dithers = (0..made.nodes.len()).filter(|&index| op(index).contains("Dither"));
-    assert_eq!((made.nodes.len(), dithers.collect()), (13, vec![3]));
+    assert_eq!((made.nodes.len(), dithers.collect()), (14, vec![3]));
     assert!(op(4).contains("Clip { low: -2, high: 16 }") && op(5).contains("Relu"));
     assert!(op(6).contains("Clip { low: 0, high: 12 }"));
     assert_eq!(made.nodes[3].value, spec(3, -79, 79));

@@ -381,8 +381,8 @@ class Model(Shaped):
             Traffic.of(self._compiled[options]).warn(stacklevel)
             if options.rounding == "dithered" and not self._compiled[options].is_dithered:
                 warnings.warn(
-                    "no value is rounded by a dither, as no plan with one costs less and is as precise. It takes values "
-                    "right behind a layer and before another, which drop 5 bits or more, without a slope or square",
+                    "no value is rounded by a dither, as no plan with one costs less and is as precise. It is for "
+                    "values right behind a layer and before another, of 5 bits or more, without a slope or square",
                     RoundingWarning,
                     stacklevel=stacklevel,
                 )
