@@ -8,7 +8,7 @@ use std::{
 use crate::common::{
     check, exchange, exchange_with, network,
     networks::{Middle, around, class, dithered, lean, lean_with, shared, ties},
-    numbers, tensors,
+    numbers, run, tensors,
 };
 use pronghorn_engine::{
     ClientModel, ClientPreparation, ClientPrepared, ClientRun, Connection, EngineError, Machine,
@@ -132,16 +132,10 @@ fn addends_are_uniform() {
         let built = dithered(&network(1), engine, None);
         let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
         let inputs = numbers(162 * 7, 5);
-        let mut client = ClientRun::new(model.plan().clone(), &inputs, 7).expect("they fit");
-        let mut server = ServerRun::new(&model, 7).expect("the batch fits");
-        client.keep_rounded();
-        server.keep_rounded();
-        exchange(&mut client, &mut server).expect("an honest run succeeds");
-        let addends = Addends::of(&built.plan, &mut client, &mut server);
+        let (found, addends) = run(&model, &inputs, 7);
         let counted = Counted(addends, Mutex::default());
         let (integers, _) = built.plan.quantise(&inputs).expect("inputs are numbers");
-        let run = built.oracle_of_run(&integers, 7, &counted);
-        assert_eq!(run, Ok(client.finish_integers().expect("the run is over")));
+        assert_eq!(built.oracle_of_run(&integers, 7, &counted), Ok(found));
         let counts = counted.1.into_inner().expect("no thread has failed");
         for (bit, [ones, all]) in counts.into_iter().enumerate() {
             let deviation = (2.0 * ones as f64 - all as f64) / (all as f64).sqrt();
@@ -174,15 +168,7 @@ fn addends_are_those_of_one_run() {
     let built = dithered(&network(1), Engine::Coefficient, None);
     let inputs = numbers(162 * 4, 5);
     let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
-    let run = |inputs: &[f32]| {
-        let mut client = ClientRun::new(model.plan().clone(), inputs, 4).expect("they fit");
-        let mut server = ServerRun::new(&model, 4).expect("the batch fits");
-        client.keep_rounded();
-        server.keep_rounded();
-        exchange(&mut client, &mut server).expect("an honest run succeeds");
-        let addends = Addends::of(&built.plan, &mut client, &mut server);
-        (client.finish_integers().expect("the run is over"), addends)
-    };
+    let run = |inputs: &[f32]| run(&model, inputs, 4);
     let (first, addends) = run(&inputs);
     let (again, others) = run(&inputs);
     assert_ne!(first, again);

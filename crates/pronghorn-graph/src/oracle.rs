@@ -1,9 +1,9 @@
 //! The oracle: the fixed-point graph evaluated plainly, written to be read.
 //!
 //! Every secure run must give exactly these integers, with its own addends where rounding is
-//! dithered. Each operator is a loop over its definition,
-//! and every value is checked against its proven range. Some images go through a node together:
-//! its weights are made ready once for all of them.
+//! dithered. Each operator is a loop over its definition, and every value is checked against its
+//! proven range. Some images go through a node together: its weights are made ready once for all of
+//! them.
 
 use std::mem;
 
@@ -307,22 +307,16 @@ impl<'a> Evaluator<'a> {
             let found = match &node.op {
                 FixedOp::Input => Ok(inputs.chunks(length).map(<[i32]>::to_vec).collect()),
                 FixedOp::Activation(ActivationOp::Dither { shifts }) => {
-                    let mut images = self.own(index, node.inputs[0], &mut values);
-                    let number = self.dithered.binary_search(&index).unwrap_or_default();
-                    let rounded = images.par_iter_mut().enumerate().map(|(image, x)| {
-                        let place = Place {
-                            node: number,
-                            image: first + image,
-                            element: 0,
-                        };
-                        add_and_drop(shifts, x, place, dither)
-                    });
-                    rounded
-                        .collect::<Option<()>>()
-                        .ok_or_else(|| OracleError::Shares {
-                            node: node.name.clone(),
-                        })?;
-                    Ok(images)
+                    let images = self.own(index, node.inputs[0], &mut values);
+                    let place = Place {
+                        node: self.dithered.binary_search(&index).unwrap_or_default(),
+                        image: first,
+                        element: 0,
+                    };
+                    let rounded = add_and_drop(shifts, images, place, dither);
+                    Ok(rounded.ok_or_else(|| OracleError::Shares {
+                        node: node.name.clone(),
+                    })?)
                 }
                 _ => self.node(index, &mut values),
             };
@@ -579,15 +573,31 @@ fn activate(op: &ActivationOp, x: &mut [i32]) {
     }
 }
 
-/// `(x + a) >> shift` with a run's addends, in place; `None` where the run has another value.
-fn add_and_drop(shifts: &[u32], x: &mut [i32], place: Place, dither: &dyn Dither) -> Option<()> {
-    let plane = x.len() / shifts.len();
-    x.iter_mut().enumerate().try_for_each(|(element, x)| {
-        let shift = shifts[element / plane];
-        let addend = dither.addend(Place { element, ..place }, *x, shift)?;
-        *x = ((i64::from(*x) + i64::from(addend)) >> shift) as i32;
-        Some(())
-    })
+/// `(x + a) >> shift` with a run's addends, of images from a place on; `None` where the run has another
+/// value.
+fn add_and_drop(
+    shifts: &[u32],
+    mut images: Images,
+    first: Place,
+    dither: &dyn Dither,
+) -> Option<Images> {
+    let of_image = |(image, x): (usize, &mut Vec<i32>)| {
+        let plane = x.len() / shifts.len();
+        x.iter_mut().enumerate().try_for_each(|(element, x)| {
+            let place = Place {
+                image: first.image + image,
+                element,
+                ..first
+            };
+            let shift = shifts[element / plane];
+            let addend = dither.addend(place, *x, shift)?;
+            *x = ((i64::from(*x) + i64::from(addend)) >> shift) as i32;
+            Some(())
+        })
+    };
+    let rounded = images.par_iter_mut().enumerate().map(of_image);
+    rounded.collect::<Option<()>>()?;
+    Some(images)
 }
 
 /// `reduce` over the values in the window at each channel and position, from `start` on.

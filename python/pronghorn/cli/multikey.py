@@ -426,7 +426,7 @@ def check(
     """
     reading = preparation.arguments()
     loaded = Reading(data=data).load(model, preparation)
-    images, found, *_ = preparation.load(data, loaded.input_shape, loaded.takes_integers)
+    images, found, *_ = preparation.load_for(loaded, data)
     known = labels_of(None, found, len(images[:limit]), len(images), loaded.class_names)
     kind = kind_of(loaded.finish, loaded.output_shape, outputs, known)
     truth = classes_only(known, kind, None)

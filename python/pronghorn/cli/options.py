@@ -157,6 +157,16 @@ class Preparation:
         features that the model takes, where they are known."""
         return load_images(path, shape, self.values(as_they_are), label_column, columns)
 
+    def load_for(
+        self, model: Model, path: Path, label_column: str | None = None, columns: Sequence[str] = ()
+    ) -> Loaded:
+        """The images of a file or folder for a model; a table's columns by `columns`, or by the names that the model
+        knows."""
+        # Of several inputs each may be a column. Only then the table's names are asked before it is read.
+        names = header(path) if len(model.inputs) > 1 and is_table(path) else ()
+        known = columns or model.columns_of(names)
+        return self.load(path, model.input_shape, model.takes_integers, label_column, known)
+
     def calibrate(self, model: Model, found: Loaded) -> Model:
         """`model` with the first images as samples, and with the names of their features."""
         with warnings.catch_warnings():
@@ -315,9 +325,7 @@ class ModelOptions:
         if data is not None:
             if self.input_range is not None:
                 raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
-            columns = bare.columns_of(header(data) if is_table(data) else ())
-            found = preparation.load(data, bare.input_shape, bare.takes_integers, labels, columns)
-            return preparation.calibrate(bare, found)
+            return preparation.calibrate(bare, preparation.load_for(bare, data, labels))
         if self.input_range is None:
             low, high = preparation.values(bare.takes_integers).byte_range()
             say(

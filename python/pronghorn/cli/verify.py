@@ -16,7 +16,6 @@ from pronghorn._data import Loaded
 from pronghorn._inputs import names_of_labels
 from pronghorn._model import Model
 from pronghorn._multikey_plan import LEVEL, MultiKeyPlan
-from pronghorn._tables import header, is_table
 from pronghorn.cli.inputs import Numbers, classes_or_values, label_column, labels_of
 from pronghorn.cli.multikey_plan import ResultsOption, of_three, of_two
 from pronghorn.cli.options import (
@@ -165,8 +164,7 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
     column = label_column(given.labels, [given.data])
 
     def load(path: Path, column: str | None = column, columns: Sequence[str] = ()) -> Loaded:
-        known = columns or model.columns_of(header(path) if is_table(path) else ())
-        return preparation.load(path, model.input_shape, model.takes_integers, column, known)
+        return preparation.load_for(model, path, column, columns)
 
     typical = None if given.samples is None else _samples(given.samples, load, column is not None)
     loaded = load(given.data, columns=() if typical is None else typical.columns)

@@ -48,21 +48,27 @@ pub fn exchange_with(
     unreachable!("messages do not run out")
 }
 
-/// A whole run in process equals the oracle, bit for bit.
-pub fn check(built: &Built, inputs: &[f32], batch: usize) {
-    let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
-    let mut client =
-        ClientRun::new(model.plan().clone(), inputs, batch).expect("inputs fit the plan");
-    let mut server = ServerRun::new(&model, batch).expect("the batch fits");
+/// A whole run in process: its result, and the addends of what it rounds by a dither.
+pub fn run(model: &Arc<ServerModel>, inputs: &[f32], batch: usize) -> (Vec<i32>, Addends) {
+    let plan = model.plan();
+    let mut client = ClientRun::new(plan.clone(), inputs, batch).expect("inputs fit the plan");
+    let mut server = ServerRun::new(model, batch).expect("the batch fits");
     client.keep_rounded();
     server.keep_rounded();
     exchange(&mut client, &mut server).expect("an honest run succeeds");
     let progress = client.progress();
     assert_eq!(progress.done, progress.total);
+    let addends = Addends::of(plan, &mut client, &mut server);
+    (client.finish_integers().expect("the run is over"), addends)
+}
+
+/// A whole run in process equals the oracle, bit for bit.
+pub fn check(built: &Built, inputs: &[f32], batch: usize) {
+    let model = Arc::new(ServerModel::new(built).expect("weights fit the plan"));
+    let (found, addends) = run(&model, inputs, batch);
     let (integers, _) = built.plan.quantise(inputs).expect("inputs are numbers");
-    let addends = Addends::of(&built.plan, &mut client, &mut server);
     let wanted = built
         .oracle_of_run(&integers, batch, &addends)
         .expect("values stay in their ranges");
-    assert_eq!(client.finish_integers().expect("the run is over"), wanted);
+    assert_eq!(found, wanted);
 }

@@ -26,7 +26,7 @@ use crate::{
     steps::{
         StepKind,
         activation::{
-            chain::Stage,
+            chain::{self, Stage},
             garbled::Garbled,
             lean::{Lean, Transfers},
         },
@@ -314,14 +314,13 @@ fn finish(
 }
 
 /// A circuit at first, but for a dither, which no circuit has.
-fn chain_kind(chain: &Garbled) -> StepKind {
-    let ops = chain.ops.clone();
-    match Stage::of(&ops) {
-        Some(stage) if stage.dithered => StepKind::Lean(Lean {
-            ops,
+fn chain_kind(of: &Garbled) -> StepKind {
+    match chain::is_dithered(&of.ops) {
+        true => StepKind::Lean(Lean {
+            ops: of.ops.clone(),
             transfers: Transfers::default(),
         }),
-        _ => StepKind::Garbled(Garbled { ops }),
+        false => StepKind::Garbled(of.clone()),
     }
 }
 

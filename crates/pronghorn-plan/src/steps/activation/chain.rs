@@ -333,8 +333,13 @@ pub(super) fn input_bits(ops: &[ActivationOp], input: &Node<'_>) -> u32 {
 }
 
 /// Whether the chain begins with a dither, which takes shares modulo a power of two.
-pub(super) fn is_dithered(ops: &[ActivationOp]) -> bool {
-    Stage::of(ops).is_some_and(|stage| stage.dithered)
+pub(crate) fn is_dithered(ops: &[ActivationOp]) -> bool {
+    dithers(ops).is_some()
+}
+
+/// Bits that the chain drops after an addend, if it begins so: of all channels, or of each.
+pub(super) fn dithers(ops: &[ActivationOp]) -> Option<&[u32]> {
+    ops.first().and_then(ActivationOp::dithered)
 }
 
 /// The modulus of inputs.

@@ -302,7 +302,7 @@ impl StepPlan for Lean {
     }
 
     fn dithers(&self) -> Option<&[u32]> {
-        self.ops.first().and_then(ActivationOp::dithered)
+        chain::dithers(&self.ops)
     }
 
     fn random_ots(&self, step: &Compiled<'_>, sender: Party) -> u64 {
