@@ -13,6 +13,7 @@ use pronghorn_ring::{
     Prime, SimdLevel, Word, bits,
     modulus::largest_ntt_prime,
     random::{Prg, Seed},
+    vector,
 };
 use rayon::prelude::*;
 
@@ -137,10 +138,7 @@ fn streaming<W: Word>(input: &[W], outputs: usize, repetitions: usize) -> f64 {
             }
         });
         input[copied..].par_chunks(CHUNK).for_each(|words| {
-            let largest = words
-                .iter()
-                .fold(W::default(), |most, &word| most.max(word));
-            black_box(largest);
+            black_box(vector::largest(words));
         });
         output[copied..].par_chunks_mut(CHUNK).for_each(|out| {
             for out in out {

@@ -23,6 +23,7 @@ pub mod measure;
 mod model;
 mod online;
 pub mod ots;
+mod packed;
 pub mod persistent;
 mod pool;
 pub mod prepared;

@@ -30,6 +30,9 @@ use crate::{
     simd,
 };
 
+/// Words of a channel that a thread takes through a chain of operators.
+const AT_ONCE: usize = 1 << 12;
+
 impl Compile for Reveal {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
         Ok(Box::new(ClientSide {
@@ -103,25 +106,35 @@ fn apply(ops: &[ActivationOp], shape: &[usize], mut value: Batch, saturated: &At
             continue;
         }
         let images = value.images();
-        let (_, plane) = channels(&shape);
-        let rows = value.words_mut().par_chunks_mut(images).enumerate();
-        rows.for_each(|(element, row)| {
-            let channel = element / plane.max(1);
-            let count = chain
-                .iter()
-                .map(|op| u64::from(elementwise(op, channel, row)));
-            saturated.fetch_add(count.sum(), Ordering::Relaxed);
-        });
+        let alike = match chain.iter().any(is_by_channel) {
+            true => channels(&shape).1 * images,
+            false => value.words().len(),
+        };
+        let of_channel = |(channel, words): (usize, &mut [i32])| -> u64 {
+            let pieces = words.par_chunks_mut(AT_ONCE);
+            let counts = pieces.map(|piece| -> u64 {
+                let counts = chain.iter().map(|op| elementwise(op, channel, piece));
+                counts.map(u64::from).sum()
+            });
+            counts.sum()
+        };
+        let all = value.words_mut().par_chunks_mut(alike.max(1)).enumerate();
+        saturated.fetch_add(all.map(of_channel).sum(), Ordering::Relaxed);
     }
     value
+}
+
+/// Whether an operator has numbers of its own for each channel.
+fn is_by_channel(op: &ActivationOp) -> bool {
+    matches!(op, ActivationOp::RequantiseChannels { .. })
 }
 
 fn is_elementwise(op: &ActivationOp) -> bool {
     !matches!(op, ActivationOp::MaxPool { .. })
 }
 
-/// One operator on one row of a channel, still in cache from the one before; how many words a
-/// sampled bound changed.
+/// One operator on words of a channel, still in cache from the one before; how many words a sampled
+/// bound changed.
 fn elementwise(op: &ActivationOp, channel: usize, row: &mut [i32]) -> u32 {
     match *op {
         ActivationOp::Relu => simd::relu(SimdLevel::detect(), row),

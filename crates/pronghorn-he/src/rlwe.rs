@@ -91,7 +91,7 @@ impl<W: Word> RlweRing<W> {
     pub fn drop_low_bits_public(&self, a: &mut [W], dropped: u32) {
         if dropped > 0 {
             self.ntt.inverse(a);
-            a.iter_mut().for_each(|word| *word = *word >> dropped);
+            vector::shift_right(a, dropped);
         }
     }
 
@@ -100,10 +100,7 @@ impl<W: Word> RlweRing<W> {
     /// `2^(dropped - 1)`.
     pub fn restore_low_bits_public(&self, a: &mut [W], dropped: u32) {
         if dropped > 0 {
-            let middle = W::from_u64(1 << (dropped - 1));
-            for word in a.iter_mut() {
-                *word = self.modulus().reduce_once((*word << dropped) | middle);
-            }
+            vector::shift_back(self.modulus(), a, dropped);
             self.ntt.forward(a);
         }
     }

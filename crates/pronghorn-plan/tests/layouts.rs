@@ -110,7 +110,8 @@ fn tiles_cover_an_image() {
             for polynomial in 0..layout.polynomials() {
                 for site in layout.sites(polynomial) {
                     assert!((site.position as usize) < degree);
-                    if let Some(element) = layout.element(tile, polynomial, site) {
+                    if let Some(element) = layout.element(tile, site) {
+                        let element = layout.first_element(polynomial) + element;
                         read[element] = true;
                     }
                 }

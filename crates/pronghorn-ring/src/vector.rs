@@ -106,6 +106,36 @@ elementwise! {
     reduce_from, reduce_from_at, (p: &Prime<W>, x: &[W], out: &mut [W]), out, x
 }
 
+/// `x >>= bits`.
+pub fn shift_right<W: Word>(x: &mut [W], bits: u32) {
+    shift_right_at(SimdLevel::detect(), x, bits);
+}
+
+/// [`shift_right`] at `level`, or the best below it that the CPU has.
+pub fn shift_right_at<W: Word>(level: SimdLevel, x: &mut [W], bits: u32) {
+    simd::vector::shift_right(level, x, bits);
+}
+
+/// `x = (x << bits) + 2^bits / 2 mod q`, for words that [`shift_right`] leaves of residues.
+pub fn shift_back<W: Word>(q: &Prime<W>, x: &mut [W], bits: u32) {
+    shift_back_at(SimdLevel::detect(), q, x, bits);
+}
+
+/// [`shift_back`] at `level`, or the best below it that the CPU has.
+pub fn shift_back_at<W: Word>(level: SimdLevel, q: &Prime<W>, x: &mut [W], bits: u32) {
+    simd::vector::shift_back(level, x, bits, q);
+}
+
+/// The largest word; 0 for no words.
+pub fn largest<W: Word>(words: &[W]) -> W {
+    largest_at(SimdLevel::detect(), words)
+}
+
+/// [`largest`] at `level`, or the best below it that the CPU has.
+pub fn largest_at<W: Word>(level: SimdLevel, words: &[W]) -> W {
+    simd::vector::largest(level, words)
+}
+
 /// `out = xs[0] * ys[0] + xs[1] * ys[1] + ... mod q`, elementwise: the products of a key switch.
 /// Sums are kept in double words and reduced only where they might overflow: after 3 terms of 31
 /// bits, 15 of 30 and 255 of 28 in `u32`; in `u64` after 15 of 62 bits and 255 of 60, and with
@@ -395,6 +425,27 @@ mod tests {
                 &|out| divide_add_at(level, &q, &x, &y, out, w),
                 &|x, y, z| q.add(q.mul(q.sub(x, z), w), y),
             );
+            let largest = z.iter().copied().max().unwrap_or_default();
+            assert!(largest_at(level, &z) == largest, "largest, {level:?}");
+            assert!(largest_at::<W>(level, &[]) == W::default(), "{level:?}");
+            for bits in [0, 1, 5, q.bits() - 1] {
+                check(
+                    "shift_right",
+                    &|out| shift_right_at(level, out, bits),
+                    &|_, _, z| W::from_u64(z.to_u64() >> bits),
+                );
+                check(
+                    "shift_back",
+                    &|out| {
+                        shift_right_at(level, out, bits);
+                        shift_back_at(level, &q, out, bits);
+                    },
+                    &|_, _, z| {
+                        let low = (1 << bits) - 1;
+                        W::from_u64(((z.to_u64() & !low) + (low + 1) / 2) % prime)
+                    },
+                );
+            }
             for other in OTHERS
                 .into_iter()
                 .filter(|other| other >> (W::MAX_PRIME_BITS) == 0)

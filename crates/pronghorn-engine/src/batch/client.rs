@@ -23,6 +23,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    packed::PackedRow,
     pool::Pool,
     share::{Batch, Share},
     simd,
@@ -322,37 +323,19 @@ fn read_answer<W: Word>(
     work: &mut Workspace<W>,
 ) -> Result<(), EngineError> {
     let linear = &shape.linear;
-    for (bytes, width, words) in [
-        (a, linear.rlwe.answer_bits_a(), &mut work.a),
-        (b, linear.rlwe.answer_bits(), &mut work.b),
-    ] {
-        bits::unpack(bytes, width, words).map_err(|source| EngineError::Packing {
-            step: shape.step.clone(),
-            message: ANSWER,
-            row,
-            source,
-        })?;
-    }
-    let within = |words: &[W], most: u64| {
-        words
-            .iter()
-            .fold(W::default(), |most, &word| most.max(word))
-            .to_u64()
-            <= most
-    };
-    let most = linear.rlwe.modulus - 1;
-    if within(&work.a, most >> linear.rlwe.dropped_bits_a)
-        && within(&work.b, most >> linear.rlwe.dropped_bits)
-    {
-        ring.restore_low_bits_public(&mut work.a, linear.rlwe.dropped_bits_a);
-        return Ok(());
-    }
-    Err(EngineError::Word {
-        step: shape.step.clone(),
+    let largest = linear.rlwe.modulus - 1;
+    let packed = |width: u32, dropped: u32| PackedRow {
+        step: &shape.step,
         message: ANSWER,
         row,
-        modulus: linear.rlwe.modulus,
-    })
+        width,
+        most: largest >> dropped,
+    };
+    let [dropped_a, dropped_b] = [linear.rlwe.dropped_bits_a, linear.rlwe.dropped_bits];
+    packed(linear.rlwe.answer_bits_a(), dropped_a).unpack(a, &mut work.a)?;
+    packed(linear.rlwe.answer_bits(), dropped_b).unpack(b, &mut work.b)?;
+    ring.restore_low_bits_public(&mut work.a, dropped_a);
+    Ok(())
 }
 
 impl<W: Word> Protocol for LinearClient<W> {

@@ -21,6 +21,7 @@ use pronghorn_product::{PackedWeights, Tiles};
 use pronghorn_ring::{
     Word, bits,
     random::{Prg, Seed},
+    vector,
 };
 use rayon::prelude::*;
 use zeroize::Zeroize;
@@ -35,6 +36,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    packed::PackedRow,
     pool::Pool,
     protocol::unsupported,
     share::Share,
@@ -512,8 +514,7 @@ fn pack_a<W: Word>(ring: &RlweRing<W>, linear: &Layer, a: &mut [W], packed: &mut
 
 /// The same for `b`.
 fn pack_b<W: Word>(linear: &Layer, b: &mut [W], packed: &mut Vec<u8>) {
-    b.iter_mut()
-        .for_each(|word| *word = *word >> linear.rlwe.dropped_bits);
+    vector::shift_right(b, linear.rlwe.dropped_bits);
     bits::pack(b, linear.rlwe.answer_bits(), packed);
 }
 
@@ -525,26 +526,14 @@ fn residues<W: Word>(
     bytes: &[u8],
     words: &mut [W],
 ) -> Result<(), EngineError> {
-    bits::unpack(bytes, linear.rlwe.modulus_bits(), words).map_err(|source| {
-        EngineError::Packing {
-            step: step.to_owned(),
-            message,
-            row,
-            source,
-        }
-    })?;
-    let largest = words
-        .iter()
-        .fold(W::default(), |most, &word| most.max(word));
-    if largest.to_u64() < linear.rlwe.modulus {
-        return Ok(());
-    }
-    Err(EngineError::Word {
-        step: step.to_owned(),
+    let packed = PackedRow {
+        step,
         message,
         row,
-        modulus: linear.rlwe.modulus,
-    })
+        width: linear.rlwe.modulus_bits(),
+        most: linear.rlwe.modulus - 1,
+    };
+    packed.unpack(bytes, words)
 }
 
 impl<W: Word> Protocol for LinearServer<W> {

@@ -15,7 +15,7 @@ use pronghorn_ring::{
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Answer, Polynomial, Shape, publication};
+use super::{Answer, Polynomial, Shape, Sites, publication};
 use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
@@ -105,29 +105,24 @@ impl<W: Word> CoefficientClient<W> {
             place(0, &zeros);
         }
 
-        let polynomials = shape.polynomials();
+        let (polynomials, sites) = (shape.polynomials(), shape.sites());
         let encrypt = |(poly_a, scratch): &mut (Vec<W>, Scratch<W>),
                        (row, polynomial): (usize, &Polynomial)| {
-            let sites: Vec<_> = shape.layout.sites(polynomial.index).collect();
-            let positions: Vec<u32> = sites.iter().map(|site| site.position).collect();
-            let elements: Vec<Option<usize>> = sites
-                .iter()
-                .map(|site| {
-                    shape
-                        .layout
-                        .element(polynomial.tile, polynomial.index, site)
-                })
-                .collect();
-            let share = |image: usize, element: &Option<usize>| {
-                element.map_or(0, |element| input.row(element)[image])
-            };
-            let shares = (0..images)
-                .flat_map(|image| elements.iter().map(move |element| share(image, element)));
-            let shares: Zeroizing<Vec<i32>> = Zeroizing::new(shares.collect());
+            let Sites {
+                positions,
+                elements,
+            } = &sites[polynomial.tile][polynomial.is_last];
+            let input = &input.words()[polynomial.first * images..];
+            let mut shares = Zeroizing::new(vec![0; elements.len() * images]);
+            for (image, shares) in shares.chunks_exact_mut(elements.len()).enumerate() {
+                for (share, element) in shares.iter_mut().zip(elements) {
+                    *share = element.map_or(0, |element| input[element * images + image]);
+                }
+            }
             let mut made = vec![W::default(); shares.len()];
             a(row as u64, poly_a);
             key.encrypt_shares_at(
-                row as u64, poly_a, &positions, &shares, encoding, scratch, &mut made,
+                row as u64, poly_a, positions, &shares, encoding, scratch, &mut made,
             );
             made
         };
@@ -155,8 +150,8 @@ impl<W: Word> CoefficientClient<W> {
             shape.linear.rlwe.dropped_bits,
         );
         let (size, tiles) = (shape.positions() * images, shape.layout.tiles());
-        let outputs: Vec<Vec<(usize, u32)>> = (0..tiles)
-            .map(|tile| shape.layout.outputs(tile).collect())
+        let outputs: Vec<(Vec<usize>, Vec<u32>)> = (0..tiles)
+            .map(|tile| shape.layout.outputs(tile).unzip())
             .collect();
         self.output
             .words_mut()
@@ -166,11 +161,11 @@ impl<W: Word> CoefficientClient<W> {
             .for_each_init(
                 || Scratch::new(ring),
                 |scratch, ((shares, words), published)| {
-                    for (outputs, published) in outputs.iter().zip(published.chunks_exact(degree)) {
-                        let positions: Vec<u32> = outputs.iter().map(|&(_, at)| at).collect();
+                    let polynomials = published.chunks_exact(degree);
+                    for ((places, exponents), published) in outputs.iter().zip(polynomials) {
                         let all = |image: usize| {
-                            let places = outputs.iter().map(|&(position, _)| position);
-                            places.map(move |position| position * images + image)
+                            let places = places.iter();
+                            places.map(move |place| place * images + image)
                         };
                         let b: Vec<W> = (0..images)
                             .flat_map(all)
@@ -178,7 +173,7 @@ impl<W: Word> CoefficientClient<W> {
                             .collect();
                         let mut found = Zeroizing::new(vec![0; b.len()]);
                         key.decrypt_shares_at(
-                            published, &positions, &b, dropped, encoding, scratch, &mut found,
+                            published, exponents, &b, dropped, encoding, scratch, &mut found,
                         );
                         for (place, &share) in (0..images).flat_map(all).zip(found.iter()) {
                             shares[place] = share;

@@ -51,10 +51,12 @@ use pronghorn_plan::{
     steps::linear::coefficient::{CoefficientLinear, Layout},
 };
 use pronghorn_ring::{Word, bits};
+use rayon::prelude::*;
 
 use crate::{
     error::EngineError,
     exchange::{Message, Messages, Parts, Party, Turn},
+    packed::PackedRow,
 };
 
 const REQUEST: &str = "the encrypted input";
@@ -153,20 +155,32 @@ impl Shape {
     fn polynomials(&self) -> Vec<Polynomial> {
         let per_tile = self.layout.polynomials();
         let mut start = self.image_words() - self.layout.words();
+        let words = [0, per_tile - 1].map(|index| self.layout.sites(index).count());
         let mut all = Vec::with_capacity(per_tile * self.layout.tiles());
         for tile in 0..self.layout.tiles() {
             for index in 0..per_tile {
-                let words = self.layout.sites(index).count();
+                let is_last = usize::from(index + 1 == per_tile);
                 all.push(Polynomial {
                     tile,
-                    index,
+                    first: self.layout.first_element(index),
+                    is_last,
                     start,
-                    words,
+                    words: words[is_last],
                 });
-                start += words;
+                start += words[is_last];
             }
         }
         all
+    }
+
+    /// The coefficients that are read of each tile: of its whole polynomials, and of its last.
+    fn sites(&self) -> Vec<[Sites; 2]> {
+        let last = self.layout.polynomials() - 1;
+        let of_tile = |tile| [0, last].map(|index| Sites::new(&self.layout, tile, index));
+        (0..self.layout.tiles())
+            .into_par_iter()
+            .map(of_tile)
+            .collect()
     }
 
     /// Number of the row of `a` that hides answers: the one behind those of inputs.
@@ -203,10 +217,31 @@ impl Shape {
     }
 }
 
+/// The coefficients of a polynomial that are read.
+struct Sites {
+    /// Their exponents.
+    positions: Vec<u32>,
+    /// Input elements, counted from the polynomial's first; none for padding.
+    elements: Vec<Option<usize>>,
+}
+
+impl Sites {
+    fn new(layout: &Layout, tile: usize, polynomial: usize) -> Self {
+        let sites = || layout.sites(polynomial);
+        Self {
+            positions: sites().map(|site| site.position).collect(),
+            elements: sites().map(|site| layout.element(tile, site)).collect(),
+        }
+    }
+}
+
 /// An input polynomial of a tile, and where its words are in an image's request.
 struct Polynomial {
     tile: usize,
-    index: usize,
+    /// The first input element of its channels.
+    first: usize,
+    /// 1 for the last of a tile, else 0.
+    is_last: usize,
     start: usize,
     words: usize,
 }
@@ -246,25 +281,13 @@ impl Words {
         bytes: &[u8],
         words: &mut [W],
     ) -> Result<(), EngineError> {
-        let (message, index) = (turn.name, turn.index);
-        let words = &mut words[self.parts.range(index)];
-        bits::unpack(bytes, self.width, words).map_err(|source| EngineError::Packing {
-            step: step.to_owned(),
-            message,
-            row: index,
-            source,
-        })?;
-        let largest = words
-            .iter()
-            .fold(W::default(), |most, &word| most.max(word));
-        if largest.to_u64() <= self.most {
-            return Ok(());
-        }
-        Err(EngineError::Word {
-            step: step.to_owned(),
-            message,
-            row: index,
-            modulus: self.most + 1,
-        })
+        let packed = PackedRow {
+            step,
+            message: turn.name,
+            row: turn.index,
+            width: self.width,
+            most: self.most,
+        };
+        packed.unpack(bytes, &mut words[self.parts.range(turn.index)])
     }
 }

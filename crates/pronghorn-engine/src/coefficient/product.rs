@@ -112,9 +112,9 @@ impl Weights {
         self.extent * self.polynomials
     }
 
-    /// Where polynomial `polynomial` begins in a tile's words.
-    pub fn polynomial(&self, polynomial: usize) -> usize {
-        polynomial * self.extent
+    /// Words of a polynomial of a tile.
+    pub fn extent(&self) -> usize {
+        self.extent
     }
 
     /// The sums of all output channels at `columns`, each the place in `input` of an output's
@@ -132,15 +132,13 @@ impl Weights {
         columns: &[usize],
     ) -> Vec<W> {
         let mut all = vec![W::default(); self.groups * self.outputs * columns.len()];
-        for (group, all) in all
-            .chunks_exact_mut(self.outputs * columns.len())
-            .enumerate()
-        {
-            if columns.len() >= MANY {
-                self.group_columns(level, q, group, input, columns, all);
-            } else {
+        if columns.len() >= MANY {
+            self.multiply_columns(level, q, input, columns, &mut all);
+        } else {
+            let groups = all.par_chunks_exact_mut(self.outputs * columns.len());
+            groups.enumerate().for_each(|(group, all)| {
                 self.group_outputs(level, q, group, input, columns, all);
-            }
+            });
         }
         all
     }
@@ -154,25 +152,26 @@ impl Weights {
         )
     }
 
-    /// Columns side by side.
-    fn group_columns<W: Word>(
+    /// Columns side by side, in blocks of [`TILE`].
+    fn multiply_columns<W: Word>(
         &self,
         level: SimdLevel,
         q: &Prime<W>,
-        group: usize,
         input: &[W],
         columns: &[usize],
         all: &mut [W],
     ) {
-        let (_, offsets) = self.group(group);
+        let blocks: Vec<_> = columns.chunks(TILE).map(runs).collect();
+        let count = blocks.len();
         let room = || (Scratch::default(), vec![W::default(); self.taps * TILE]);
-        let blocks: Vec<Vec<W>> = columns
-            .par_chunks(TILE)
+        let products: Vec<Vec<W>> = (0..self.groups * count)
+            .into_par_iter()
             .map_init(room, |(scratch, rows), block| {
-                let runs = runs(block);
+                let (group, runs) = (block / count, &blocks[block % count]);
+                let (_, offsets) = self.group(group);
                 for (row, &offset) in rows.chunks_exact_mut(TILE).zip(offsets) {
                     let mut rest = &mut row[..];
-                    for run in &runs {
+                    for run in runs {
                         let (words, after) = rest.split_at_mut(run.len());
                         words.copy_from_slice(&input[run.start + offset..run.end + offset]);
                         rest = after;
@@ -188,10 +187,12 @@ impl Weights {
             .collect();
         all.par_chunks_exact_mut(columns.len())
             .enumerate()
-            .for_each(|(output, row)| {
-                for (part, block) in row.chunks_mut(TILE).zip(&blocks) {
+            .for_each(|(row, words)| {
+                let (group, output) = (row / self.outputs, row % self.outputs);
+                let products = &products[group * count..][..count];
+                for (part, product) in words.chunks_mut(TILE).zip(products) {
                     let width = part.len();
-                    part.copy_from_slice(&block[output * TILE..][..width]);
+                    part.copy_from_slice(&product[output * TILE..][..width]);
                 }
             });
     }

@@ -8,12 +8,12 @@ use pronghorn_he::{
     shares::{HideScratch, Hider, PublicKey, ShareEncoding},
 };
 use pronghorn_plan::steps::linear::coefficient::Layout;
-use pronghorn_ring::{Word, random::Seed};
+use pronghorn_ring::{Word, random::Seed, vector};
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    Answer, Shape,
+    Answer, Shape, Sites,
     product::Weights,
     publication::{self, Secrets, ServerPublication},
 };
@@ -167,9 +167,8 @@ impl<W: Word> CoefficientServer<W> {
             });
         }
         let dropped = self.shape.linear.rlwe.dropped_bits;
-        answers
-            .par_iter_mut()
-            .for_each(|word| *word = *word >> dropped);
+        let rows = answers.par_chunks_mut(degree);
+        rows.for_each(|words| vector::shift_right(words, dropped));
         self.words = answers;
     }
 
@@ -226,22 +225,30 @@ impl<W: Word> CoefficientServer<W> {
         let input = std::mem::replace(&mut self.input, Share::Zero);
         let tile_words = weights.tile_words();
         let mut sums = Zeroizing::new(vec![W::default(); tile_words * layout.tiles() * images]);
-        let polynomials = shape.polynomials();
-        sums.par_chunks_exact_mut(tile_words * layout.tiles())
-            .zip(words.par_chunks_exact(shape.image_words()))
+        let (polynomials, sites) = (shape.polynomials(), shape.sites());
+        sums.par_chunks_exact_mut(weights.extent())
             .enumerate()
-            .for_each(|(image, (sums, words))| {
-                for polynomial in &polynomials {
-                    let first = polynomial.tile * tile_words + weights.polynomial(polynomial.index);
-                    let words = &words[polynomial.start..][..polynomial.words];
-                    for (site, &word) in layout.sites(polynomial.index).zip(words) {
-                        let element = layout.element(polynomial.tile, polynomial.index, site);
-                        let share = match (&input, element) {
-                            (Share::Words(input), Some(element)) => input.row(element)[image],
-                            _ => 0,
-                        };
-                        let share = W::from_u64(self.encoding.encode(share));
-                        sums[first + site.position as usize] = q.add(word, share);
+            .for_each(|(index, sums)| {
+                let image = index / polynomials.len();
+                let polynomial = &polynomials[index % polynomials.len()];
+                let Sites {
+                    positions,
+                    elements,
+                } = &sites[polynomial.tile][polynomial.is_last];
+                let first = image * shape.image_words() + polynomial.start;
+                let words = &words[first..][..polynomial.words];
+                for (&position, &word) in positions.iter().zip(words) {
+                    sums[position as usize] = word;
+                }
+                let Share::Words(input) = &input else {
+                    return;
+                };
+                let input = &input.words()[polynomial.first * images..];
+                for (&position, element) in positions.iter().zip(elements) {
+                    if let Some(element) = element {
+                        let share = self.encoding.encode(input[element * images + image]);
+                        let sum = &mut sums[position as usize];
+                        *sum = q.add(*sum, W::from_u64(share));
                     }
                 }
             });

@@ -126,7 +126,7 @@ fn products<W: Word>(
             let found = weights.multiply_at(level, &q, &input, columns);
             for (output, row) in found.chunks_exact(columns.len()).enumerate() {
                 for (&found, &column) in row.iter().zip(columns) {
-                    let word = |polynomial, at| input[weights.polynomial(polynomial) + at];
+                    let word = |polynomial, at| input[polynomial * weights.extent() + at];
                     let wanted = multiply_reference(&linear, &layout, &q, word, column, output);
                     assert_eq!(found.to_u64(), wanted.to_u64(), "{level:?}");
                 }

@@ -8,7 +8,7 @@ use pronghorn_ring::{
 };
 
 use super::{Shape, simd, values::TILE};
-use crate::error::EngineError;
+use crate::{error::EngineError, packed::PackedRow};
 
 /// Columns that are unpacked and expanded together: blocks of the packing, chunks of `a`.
 pub const CHUNK: usize = BLOCK;
@@ -89,21 +89,14 @@ impl Request {
                 simd::fetch(bytes);
             }
             let bytes = &row[place..][..block];
-            bits::unpack(bytes, width, room).map_err(|source| EngineError::Packing {
-                step: shape.step.clone(),
+            let packed = PackedRow {
+                step: &shape.step,
                 message: "the encrypted input",
                 row: element,
-                source,
-            })?;
-            let most = room.iter().fold(W::default(), |most, &word| most.max(word));
-            if most >= q.word() {
-                return Err(EngineError::Word {
-                    step: shape.step.clone(),
-                    message: "the encrypted input",
-                    row: element,
-                    modulus: q.value(),
-                });
-            }
+                width,
+                most: q.value() - 1,
+            };
+            packed.unpack(bytes, room)?;
             scatter(room, 0, element, elements, out);
             ckks::expand_chunk(
                 parameters,

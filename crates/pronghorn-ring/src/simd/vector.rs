@@ -389,6 +389,28 @@ vectorised! {
 }
 
 vectorised! {
+    /// `x >>= bits`.
+    pub fn shift_right<W: Word>(x: &mut [W], bits: u32) {
+        x.iter_mut().for_each(|word| *word = *word >> bits);
+    }
+}
+
+vectorised! {
+    /// `x = (x << bits) + 2^bits / 2 mod q`.
+    pub fn shift_back<W: Word>(x: &mut [W], bits: u32, q: &Prime<W>) {
+        let middle = W::from_u64((1 << bits) >> 1);
+        x.iter_mut().for_each(|word| *word = q.reduce_once((*word << bits) | middle));
+    }
+}
+
+vectorised! {
+    /// The largest word.
+    pub fn largest<W: Word>(words: &[W]) -> W {
+        words.iter().fold(W::default(), |largest, &word| largest.max(word))
+    }
+}
+
+vectorised! {
     /// Reads the words as little-endian and clears what `mask` lacks; the largest result.
     pub fn mask_and_largest<W: Word>(words: &mut [W], mask: W) -> W {
         let mut largest = W::default();

@@ -6,7 +6,7 @@ use pronghorn_plan::{
     CheckedPlan, WordSize,
     cost::{PUBLICATION_GRANT, PUBLICATION_IMAGES},
 };
-use pronghorn_ring::{Word, bits, random::Seed};
+use pronghorn_ring::{Word, random::Seed};
 use rayon::prelude::*;
 
 use super::{
@@ -18,6 +18,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, Turn},
     machine::Exchanging,
+    packed::PackedRow,
     persistent::{Persistent, Saved, Uses},
     protocol::{Prelude, PreludeKind},
 };
@@ -378,22 +379,14 @@ fn unpack<W: Word>(
     words: &mut [W],
 ) -> Result<(), EngineError> {
     let rlwe = &rows.rlwe;
-    bits::unpack(bytes, rlwe.answer_bits_a(), words).map_err(|source| EngineError::Packing {
-        step: rows.name.clone(),
+    let packed = PackedRow {
+        step: &rows.name,
         message: STEP,
         row,
-        source,
-    })?;
-    let most = (rlwe.modulus - 1) >> rlwe.dropped_bits_a;
-    match words.iter().any(|word| word.to_u64() > most) {
-        true => Err(EngineError::Word {
-            step: rows.name.clone(),
-            message: STEP,
-            row,
-            modulus: rlwe.modulus,
-        }),
-        false => Ok(()),
-    }
+        width: rlwe.answer_bits_a(),
+        most: (rlwe.modulus - 1) >> rlwe.dropped_bits_a,
+    };
+    packed.unpack(bytes, words)
 }
 
 /// Unpacks rows, checks that they are residues, and takes them to the NTT domain.

@@ -172,16 +172,15 @@ impl Layout {
         self.geometry.out_channels.saturating_mul(self.tiles())
     }
 
-    /// The input element at a site of polynomial `polynomial` of tile `tile`; none where it is
-    /// padding.
-    pub fn element(&self, tile: usize, polynomial: usize, site: &Site) -> Option<usize> {
-        let within = self.element_of(site, tile)?;
+    /// The first input element of the channels of polynomial `polynomial`.
+    pub fn first_element(&self, polynomial: usize) -> usize {
         let [height, width] = self.geometry.input;
-        Some(polynomial * self.channels * height * width + within)
+        polynomial * self.channels * height * width
     }
 
-    /// [`Layout::element`] from the polynomial's first channel on.
-    fn element_of(&self, site: &Site, tile: usize) -> Option<usize> {
+    /// The input element at a site of a polynomial of tile `tile`, counted from the polynomial's
+    /// first; none where it is padding.
+    pub fn element(&self, tile: usize, site: &Site) -> Option<usize> {
         let origin = self.origin(tile);
         let mut at = [0; 2];
         for (axis, within) in [site.row, site.column].into_iter().enumerate() {
@@ -347,7 +346,9 @@ mod tests {
                     .sites(polynomial)
                     .find(|site| site.position as usize == position)
                     .expect("what is read is sent");
-                read.insert((channel, tap, layout.element(tile, polynomial, site)));
+                let element = layout.element(tile, site);
+                let element = element.map(|element| layout.first_element(polynomial) + element);
+                read.insert((channel, tap, element));
             }
         }
         read
