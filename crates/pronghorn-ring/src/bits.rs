@@ -78,20 +78,37 @@ pub fn pack<W: Word>(words: &[W], width: u32, out: &mut Vec<u8>) {
 /// # Panics
 /// As [`pack`].
 pub fn pack_at<W: Word>(level: SimdLevel, words: &[W], width: u32, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + packed_len(words.len(), width), 0);
+    pack_into_at(level, words, width, &mut out[start..]);
+}
+
+/// [`pack`] in place: `out` is as long as [`packed_len`] says.
+///
+/// # Panics
+/// As [`pack`], and if `out` has another length.
+pub fn pack_into<W: Word>(words: &[W], width: u32, out: &mut [u8]) {
+    pack_into_at(SimdLevel::detect(), words, width, out);
+}
+
+/// [`pack_into`] at `level`, or the best below it that the CPU has.
+///
+/// # Panics
+/// As [`pack_into`].
+pub fn pack_into_at<W: Word>(level: SimdLevel, words: &[W], width: u32, out: &mut [u8]) {
     assert!(
         (1..=W::BITS).contains(&width),
         "words of {width} bits do not fit {}",
         W::BITS
     );
+    assert_eq!(out.len(), packed_len(words.len(), width), "packed bytes");
     debug_assert!(
         words
             .iter()
             .all(|word| word.to_u64() <= u64::MAX >> (64 - width))
     );
-    let start = out.len();
-    out.resize(start + packed_len(words.len(), width), 0);
     let (blocks, tail) = words.split_at(words.len() - words.len() % BLOCK);
-    let (packed, packed_tail) = out[start..].split_at_mut(packed_len(blocks.len(), width));
+    let (packed, packed_tail) = out.split_at_mut(packed_len(blocks.len(), width));
     for (words, bytes) in blocks
         .chunks_exact(BLOCK)
         .zip(packed.chunks_exact_mut(packed_len(BLOCK, width)))

@@ -116,7 +116,8 @@ pub fn shift_right_at<W: Word>(level: SimdLevel, x: &mut [W], bits: u32) {
     simd::vector::shift_right(level, x, bits);
 }
 
-/// `x = (x << bits) + 2^bits / 2 mod q`, for words that [`shift_right`] leaves of residues.
+/// `x = (x << bits) + 2^bits / 2 mod q`, for words that [`shift_right`] leaves of residues, and fewer
+/// bits than `q` has.
 pub fn shift_back<W: Word>(q: &Prime<W>, x: &mut [W], bits: u32) {
     shift_back_at(SimdLevel::detect(), q, x, bits);
 }
@@ -428,7 +429,7 @@ mod tests {
             let largest = z.iter().copied().max().unwrap_or_default();
             assert!(largest_at(level, &z) == largest, "largest, {level:?}");
             assert!(largest_at::<W>(level, &[]) == W::default(), "{level:?}");
-            for bits in [0, 1, 5, q.bits() - 1] {
+            for bits in [0, 1, q.bits() / 2, q.bits() - 1] {
                 check(
                     "shift_right",
                     &|out| shift_right_at(level, out, bits),
@@ -442,7 +443,7 @@ mod tests {
                     },
                     &|_, _, z| {
                         let low = (1 << bits) - 1;
-                        W::from_u64(((z.to_u64() & !low) + (low + 1) / 2) % prime)
+                        W::from_u64(((z.to_u64() & !low) + low.div_ceil(2)) % prime)
                     },
                 );
             }

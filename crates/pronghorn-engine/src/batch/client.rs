@@ -173,9 +173,7 @@ impl<W: Word> LinearClient<W> {
                             source,
                         })?,
                 }
-                work.packed.clear();
-                bits::pack(&work.b, shape.linear.rlwe.modulus_bits(), &mut work.packed);
-                bytes.copy_from_slice(&work.packed);
+                bits::pack_into(&work.b, shape.linear.rlwe.modulus_bits(), bytes);
                 Ok(())
             },
         )
@@ -296,7 +294,6 @@ struct Workspace<W: Word> {
     scratch: Scratch<W>,
     a: Vec<W>,
     b: Vec<W>,
-    packed: Vec<u8>,
     /// One decrypted part of an element; wiped on drop.
     part: Zeroizing<Vec<i32>>,
 }
@@ -307,7 +304,6 @@ impl<W: Word> Workspace<W> {
             scratch: Scratch::new(ring),
             a: vec![W::default(); ring.n()],
             b: vec![W::default(); batch],
-            packed: Vec::new(),
             part: Zeroizing::new(vec![0; batch]),
         }
     }

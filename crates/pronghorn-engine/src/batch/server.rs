@@ -259,6 +259,7 @@ impl<W: Word> LinearServer<W> {
         if let Some(Carried { seed, halo }) = carried {
             server.multiply_a(&seed);
             server.put_halo(&halo);
+            server.pool.give(halo);
         }
         Ok(Exchange::new(
             server.shape.messages(server.is_published()),
@@ -313,10 +314,10 @@ impl<W: Word> LinearServer<W> {
         let (portion, batch) = (&self.shape.portion, self.shape.batch);
         let (window, kept) = (portion.window.plane * batch, portion.kept() * batch);
         if kept > 0 {
-            let channels = self.rows.chunks_exact_mut(window);
-            for (channel, halo) in channels.zip(halo.chunks_exact(kept)) {
-                channel[..kept].copy_from_slice(halo);
-            }
+            let channels = self.rows.par_chunks_exact_mut(window);
+            channels
+                .zip(halo.par_chunks_exact(kept))
+                .for_each(|(channel, halo)| channel[..kept].copy_from_slice(halo));
         }
     }
 
@@ -324,11 +325,12 @@ impl<W: Word> LinearServer<W> {
     fn keep_halo(&mut self) {
         let (portion, batch) = (&self.shape.portion, self.shape.batch);
         let (window, halo) = (portion.window.plane * batch, portion.halo * batch);
-        if let Some(carried) = &mut self.carried {
-            carried.halo.reserve_exact(portion.channels() * halo);
-            for channel in self.rows.chunks_exact(window) {
-                carried.halo.extend_from_slice(&channel[window - halo..]);
-            }
+        if let Some(carried) = self.carried.as_mut().filter(|_| halo > 0) {
+            carried.halo = self.pool.take(portion.channels() * halo);
+            let channels = self.rows.par_chunks_exact(window);
+            let kept = carried.halo.par_chunks_exact_mut(halo);
+            kept.zip(channels)
+                .for_each(|(kept, channel)| kept.copy_from_slice(&channel[window - halo..]));
         }
     }
 
@@ -439,23 +441,19 @@ impl<W: Word> LinearServer<W> {
         out.resize(start + rows.len() * row_bytes, 0);
         let places = out[start..].par_chunks_mut(row_bytes);
         places.zip(rows).for_each_init(
-            || {
-                (
-                    vec![W::default(); linear.rlwe.degree.max(*batch)],
-                    Vec::new(),
-                )
-            },
-            |(words, packed), (bytes, row)| {
-                packed.clear();
-                for answer in self.shape.answers_of(row) {
+            || vec![W::default(); linear.rlwe.degree.max(*batch)],
+            |words, (bytes, row)| {
+                let answers = self.shape.answers_of(row);
+                let parts = bytes.chunks_exact_mut(row_bytes / linear.parts());
+                for (answer, bytes) in answers.zip(parts) {
+                    let (bytes_a, bytes_b) = bytes.split_at_mut(linear.rlwe.answer_bytes_a());
                     let a = &mut words[..linear.rlwe.degree];
                     self.a.read_row(answer, a);
-                    pack_a(&self.layer.ring, linear, a, packed);
+                    pack_a(&self.layer.ring, linear, a, bytes_a);
                     let b = &mut words[..*batch];
                     self.b.read_row(answer, b);
-                    pack_b(linear, b, packed);
+                    pack_b(linear, b, bytes_b);
                 }
-                bytes.copy_from_slice(packed);
             },
         );
     }
@@ -477,25 +475,28 @@ impl<W: Word> LinearServer<W> {
                 words(linear.rlwe.degree),
                 words(*batch),
                 HideScratch::new(ring),
-                Vec::new(),
             )
         };
         out[start..]
             .par_chunks_mut(row_bytes)
             .zip(output.words_mut()[rows.start * batch..].par_chunks_mut(*batch))
             .zip(rows)
-            .for_each_init(room, |(a, b, scratch, packed), ((bytes, share), row)| {
-                packed.clear();
+            .for_each_init(room, |(a, b, scratch), ((bytes, share), row)| {
                 b_tiles.read_row(row, b);
-                if published {
-                    hiding.hide(row as u64, scratch, None, b, share);
-                } else {
-                    a_tiles.read_row(row, a);
-                    hiding.hide(row as u64, scratch, Some(a), b, share);
-                    pack_a(ring, linear, a, packed);
-                }
-                pack_b(linear, b, packed);
-                bytes.copy_from_slice(packed);
+                let bytes = match published {
+                    true => {
+                        hiding.hide(row as u64, scratch, None, b, share);
+                        bytes
+                    }
+                    false => {
+                        let (bytes_a, bytes) = bytes.split_at_mut(linear.rlwe.answer_bytes_a());
+                        a_tiles.read_row(row, a);
+                        hiding.hide(row as u64, scratch, Some(a), b, share);
+                        pack_a(ring, linear, a, bytes_a);
+                        bytes
+                    }
+                };
+                pack_b(linear, b, bytes);
             });
     }
 }
@@ -507,15 +508,15 @@ fn tiles<W: Word + Zeroize>(pool: &Pool<W>, rows: usize, columns: usize) -> Tile
 }
 
 /// Switches the modulus of an answer's `a`, and packs it.
-fn pack_a<W: Word>(ring: &RlweRing<W>, linear: &Layer, a: &mut [W], packed: &mut Vec<u8>) {
+fn pack_a<W: Word>(ring: &RlweRing<W>, linear: &Layer, a: &mut [W], packed: &mut [u8]) {
     ring.drop_low_bits_public(a, linear.rlwe.dropped_bits_a);
-    bits::pack(a, linear.rlwe.answer_bits_a(), packed);
+    bits::pack_into(a, linear.rlwe.answer_bits_a(), packed);
 }
 
 /// The same for `b`.
-fn pack_b<W: Word>(linear: &Layer, b: &mut [W], packed: &mut Vec<u8>) {
+fn pack_b<W: Word>(linear: &Layer, b: &mut [W], packed: &mut [u8]) {
     vector::shift_right(b, linear.rlwe.dropped_bits);
-    bits::pack(b, linear.rlwe.answer_bits(), packed);
+    bits::pack_into(b, linear.rlwe.answer_bits(), packed);
 }
 
 /// Unpacks row `row` of a message and checks that its words are residues.

@@ -206,18 +206,12 @@ fn write_rows<W: Word>(
     out.resize(start + range.len() * rows.bytes(), 0);
     let room = || {
         let words = || vec![W::default(); rlwe.degree];
-        (
-            words(),
-            words(),
-            words(),
-            HideScratch::new(&ring),
-            Vec::new(),
-        )
+        (words(), words(), words(), HideScratch::new(&ring))
     };
     out[start..]
         .par_chunks_exact_mut(rows.bytes())
         .zip(range)
-        .for_each_init(room, |(sum, filter, a, scratch, packed), (bytes, row)| {
+        .for_each_init(room, |(sum, filter, a, scratch), (bytes, row)| {
             let (output, tile) = (row / tiles, row % tiles);
             sum.fill(W::default());
             for polynomial in layer.polynomials_of(layout, output) {
@@ -230,9 +224,7 @@ fn write_rows<W: Word>(
                 rerandomiser.rerandomise(&ring, row as u64, &a_0, scratch, sum);
             }
             ring.drop_low_bits_public(sum, rlwe.dropped_bits_a);
-            packed.clear();
-            bits::pack(sum, rlwe.answer_bits_a(), packed);
-            bytes.copy_from_slice(packed);
+            bits::pack_into(sum, rlwe.answer_bits_a(), bytes);
         });
     Ok(())
 }
