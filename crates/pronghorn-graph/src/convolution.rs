@@ -81,7 +81,7 @@ impl Numbers for Floats {
     }
 
     fn columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
-        simd::float_columns(SimdLevel::detect(), rows, columns, sums);
+        simd::float_columns(simd::level(), rows, columns, sums);
     }
 
     fn windows(rows: &[f32], windows: &[f32], length: usize, sums: &mut [f32]) {
@@ -104,7 +104,7 @@ impl Numbers for Shorts {
     }
 
     fn columns(rows: Rows<'_, [i16; 2]>, columns: &[[[i16; 2]; LANES]], sums: Sums<'_, i32>) {
-        simd::pair_columns(SimdLevel::detect(), rows, columns, sums);
+        simd::pair_columns(simd::level(), rows, columns, sums);
     }
 
     fn windows(rows: &[i16], windows: &[i16], length: usize, sums: &mut [i32]) {
@@ -127,7 +127,7 @@ impl Numbers for Words {
     }
 
     fn columns(rows: Rows<'_, i32>, columns: &[[i32; LANES]], sums: Sums<'_, i32>) {
-        simd::word_columns(SimdLevel::detect(), rows, columns, sums);
+        simd::word_columns(simd::level(), rows, columns, sums);
     }
 
     fn windows(rows: &[i32], windows: &[i32], length: usize, sums: &mut [i32]) {
@@ -153,7 +153,7 @@ impl Numbers for Longs {
     }
 
     fn columns(rows: Rows<'_, i32>, columns: &[[i32; LANES]], sums: Sums<'_, i64>) {
-        simd::long_columns(SimdLevel::detect(), rows, columns, sums);
+        simd::long_columns(simd::level(), rows, columns, sums);
     }
 
     fn windows(rows: &[i32], windows: &[i32], length: usize, sums: &mut [i64]) {
