@@ -31,9 +31,7 @@ pub enum EngineError {
         expected: usize,
     },
     /// A ciphertext word that is no residue.
-    #[error(
-        "step {step}: row {row} of {message} holds a word that is not below the modulus {modulus}"
-    )]
+    #[error("step {step}: row {row} of {message} holds a word that is not below {modulus}")]
     Word {
         /// The step.
         step: String,
@@ -41,7 +39,7 @@ pub enum EngineError {
         message: &'static str,
         /// The row within the step.
         row: usize,
-        /// The modulus.
+        /// The modulus, or that of words without the low bits that are not sent.
         modulus: u64,
     },
     /// CKKS keys or ciphertexts that do not decode.

@@ -36,12 +36,22 @@ impl Share {
 
 /// Words of a batch, `[element][image]`: a row holds one element of every image, which is also
 /// how the batch engine lays it into coefficients. Wiped on drop; no Debug, it is secret.
-#[derive(Clone)]
 pub struct Batch {
     images: usize,
     words: Zeroizing<Vec<i32>>,
     /// Where its memory goes in place of being wiped.
     pool: Option<Pool<i32>>,
+}
+
+impl Clone for Batch {
+    /// In memory of its own, which no pool has counted.
+    fn clone(&self) -> Self {
+        Self {
+            images: self.images,
+            words: self.words.clone(),
+            pool: None,
+        }
+    }
 }
 
 impl Drop for Batch {

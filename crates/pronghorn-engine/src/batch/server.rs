@@ -259,7 +259,6 @@ impl<W: Word> LinearServer<W> {
         if let Some(Carried { seed, halo }) = carried {
             server.multiply_a(&seed);
             server.put_halo(&halo);
-            server.pool.give(halo);
         }
         Ok(Exchange::new(
             server.shape.messages(server.is_published()),
@@ -326,7 +325,8 @@ impl<W: Word> LinearServer<W> {
         let (portion, batch) = (&self.shape.portion, self.shape.batch);
         let (window, halo) = (portion.window.plane * batch, portion.halo * batch);
         if let Some(carried) = self.carried.as_mut().filter(|_| halo > 0) {
-            carried.halo = self.pool.take(portion.channels() * halo);
+            // Exactly as long: it is kept until the next band, and counted so in plans.
+            carried.halo = vec![W::default(); portion.channels() * halo];
             let channels = self.rows.par_chunks_exact(window);
             let kept = carried.halo.par_chunks_exact_mut(halo);
             kept.zip(channels)

@@ -15,7 +15,7 @@ use pronghorn_ring::{
 use rayon::prelude::*;
 use zeroize::Zeroizing;
 
-use super::{Answer, Polynomial, Shape, Sites, publication};
+use super::{Answer, PADDING, Polynomial, Shape, Sites, publication};
 use crate::{
     error::EngineError,
     exchange::{Exchange, Party, Protocol, StepProtocol, Turn},
@@ -105,18 +105,17 @@ impl<W: Word> CoefficientClient<W> {
             place(0, &zeros);
         }
 
-        let (polynomials, sites) = (shape.polynomials(), shape.sites());
+        let (polynomials, sites) = (shape.polynomials(), Sites::new(&shape.layout));
         let encrypt = |(poly_a, scratch): &mut (Vec<W>, Scratch<W>),
                        (row, polynomial): (usize, &Polynomial)| {
-            let Sites {
-                positions,
-                elements,
-            } = &sites[polynomial.tile][polynomial.is_last];
+            let (positions, elements) = sites.of(polynomial);
             let input = &input.words()[polynomial.first * images..];
             let mut shares = Zeroizing::new(vec![0; elements.len() * images]);
             for (image, shares) in shares.chunks_exact_mut(elements.len()).enumerate() {
-                for (share, element) in shares.iter_mut().zip(elements) {
-                    *share = element.map_or(0, |element| input[element * images + image]);
+                for (share, &element) in shares.iter_mut().zip(elements) {
+                    if element != PADDING {
+                        *share = input[element as usize * images + image];
+                    }
                 }
             }
             let mut made = vec![W::default(); shares.len()];

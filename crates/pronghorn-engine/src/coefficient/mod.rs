@@ -173,16 +173,6 @@ impl Shape {
         all
     }
 
-    /// The coefficients that are read of each tile: of its whole polynomials, and of its last.
-    fn sites(&self) -> Vec<[Sites; 2]> {
-        let last = self.layout.polynomials() - 1;
-        let of_tile = |tile| [0, last].map(|index| Sites::new(&self.layout, tile, index));
-        (0..self.layout.tiles())
-            .into_par_iter()
-            .map(of_tile)
-            .collect()
-    }
-
     /// Number of the row of `a` that hides answers: the one behind those of inputs.
     fn hiding_row(&self) -> u64 {
         (self.layout.tiles() * self.layout.polynomials()) as u64
@@ -217,21 +207,36 @@ impl Shape {
     }
 }
 
-/// The coefficients of a polynomial that are read.
+/// The coefficients of input polynomials that are read. Each list comes twice: of whole
+/// polynomials, if a tile has any, and of a tile's last.
 struct Sites {
     /// Their exponents.
-    positions: Vec<u32>,
-    /// Input elements, counted from the polynomial's first; none for padding.
-    elements: Vec<Option<usize>>,
+    positions: [Vec<u32>; 2],
+    /// By tile the input elements, counted from the polynomial's first, or [`PADDING`].
+    elements: Vec<[Vec<u32>; 2]>,
 }
 
+/// In place of an input element.
+const PADDING: u32 = u32::MAX;
+
 impl Sites {
-    fn new(layout: &Layout, tile: usize, polynomial: usize) -> Self {
-        let sites = || layout.sites(polynomial);
+    fn new(layout: &Layout) -> Self {
+        let last = layout.polynomials() - 1;
+        let kinds = [(last > 0).then_some(0), Some(last)];
+        let sites = |kind: Option<usize>| kind.into_iter().flat_map(|index| layout.sites(index));
+        let element = |tile, site| layout.element(tile, site).map_or(PADDING, |at| at as u32);
+        let of_tile =
+            |tile| kinds.map(|kind| sites(kind).map(|site| element(tile, site)).collect());
         Self {
-            positions: sites().map(|site| site.position).collect(),
-            elements: sites().map(|site| layout.element(tile, site)).collect(),
+            positions: kinds.map(|kind| sites(kind).map(|site| site.position).collect()),
+            elements: (0..layout.tiles()).into_par_iter().map(of_tile).collect(),
         }
+    }
+
+    /// Exponents and elements of a polynomial.
+    fn of(&self, polynomial: &Polynomial) -> (&[u32], &[u32]) {
+        let kind = polynomial.is_last;
+        (&self.positions[kind], &self.elements[polynomial.tile][kind])
     }
 }
 

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use zeroize::Zeroizing;
 
 use super::{
-    Answer, Shape, Sites,
+    Answer, PADDING, Shape, Sites,
     product::Weights,
     publication::{self, Secrets, ServerPublication},
 };
@@ -225,16 +225,13 @@ impl<W: Word> CoefficientServer<W> {
         let input = std::mem::replace(&mut self.input, Share::Zero);
         let tile_words = weights.tile_words();
         let mut sums = Zeroizing::new(vec![W::default(); tile_words * layout.tiles() * images]);
-        let (polynomials, sites) = (shape.polynomials(), shape.sites());
+        let (polynomials, sites) = (shape.polynomials(), Sites::new(layout));
         sums.par_chunks_exact_mut(weights.extent())
             .enumerate()
             .for_each(|(index, sums)| {
                 let image = index / polynomials.len();
                 let polynomial = &polynomials[index % polynomials.len()];
-                let Sites {
-                    positions,
-                    elements,
-                } = &sites[polynomial.tile][polynomial.is_last];
+                let (positions, elements) = sites.of(polynomial);
                 let first = image * shape.image_words() + polynomial.start;
                 let words = &words[first..][..polynomial.words];
                 for (&position, &word) in positions.iter().zip(words) {
@@ -244,9 +241,10 @@ impl<W: Word> CoefficientServer<W> {
                     return;
                 };
                 let input = &input.words()[polynomial.first * images..];
-                for (&position, element) in positions.iter().zip(elements) {
-                    if let Some(element) = element {
-                        let share = self.encoding.encode(input[element * images + image]);
+                for (&position, &element) in positions.iter().zip(elements) {
+                    if element != PADDING {
+                        let share = input[element as usize * images + image];
+                        let share = self.encoding.encode(share);
                         let sum = &mut sums[position as usize];
                         *sum = q.add(*sum, W::from_u64(share));
                     }

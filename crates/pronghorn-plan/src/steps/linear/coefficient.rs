@@ -42,6 +42,9 @@ pub(crate) fn secrets(outputs: usize) -> usize {
     PUBLICATION_IMAGES.max(outputs)
 }
 
+/// Bytes of where in the input a coefficient is from.
+const PLACE_BYTES: u64 = 4;
+
 impl CoefficientLinear {
     /// Where values sit in polynomials; `None` where an output reads more than a polynomial holds.
     pub fn layout(&self) -> Option<Layout> {
@@ -65,12 +68,14 @@ impl CoefficientLinear {
 
     /// The memory of a batch, with an answer that is `hidden` or not.
     pub(super) fn memory_of(&self, step: &Compiled<'_>, batch: usize, hidden: bool) -> StepMemory {
-        let words = self
-            .derived(step)
-            .map_or(0, |layout| self.request_words(layout, batch, hidden));
+        let (words, places) = self.derived(step).map_or((0, 0), |layout| {
+            let words = self.request_words(layout, batch, hidden);
+            (words as u64, layout.places() as u64)
+        });
         let answers = 2 * step.place.value().len() as u64 * batch as u64;
-        let words = (words as u64).saturating_add(answers);
-        Memory::both(words.saturating_mul(self.rlwe.word.rates().bytes))
+        let words = words.saturating_add(answers);
+        let bytes = words.saturating_mul(self.rlwe.word.rates().bytes);
+        Memory::both(bytes.saturating_add(places.saturating_mul(PLACE_BYTES)))
     }
 
     fn derived<'a>(&self, step: &'a Compiled<'_>) -> Option<&'a Arc<Layout>> {

@@ -167,6 +167,14 @@ impl Layout {
         tile.saturating_mul(self.tiles())
     }
 
+    /// Coefficients of each tile whose place in the input a party keeps: those of a whole polynomial,
+    /// which serve all of these, and those of the last.
+    pub fn places(&self) -> usize {
+        let last = self.polynomials() - 1;
+        let whole = if last > 0 { self.sites.len() } else { 0 };
+        (whole + self.sites(last).count()).saturating_mul(self.tiles())
+    }
+
     /// Polynomials that the server publishes: one an output channel and tile.
     pub fn published(&self) -> usize {
         self.geometry.out_channels.saturating_mul(self.tiles())
