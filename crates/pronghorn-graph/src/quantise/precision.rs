@@ -150,7 +150,7 @@ impl Builder<'_> {
         let all = |end: i32| (i64::from(end) + ((1 << bits) >> 1)) >> bits;
         let (low, high) = (all(spec.low) as i32, all(spec.high) as i32);
         let (low, high) = match self.options.costly_requantisation {
-            true => scale::powers_of_two(low, high),
+            true => scale::word(low, high),
             false => (low, high),
         };
         let op = FixedOp::Activation(ActivationOp::Requantise {

@@ -177,6 +177,15 @@ pub(super) fn powers_of_two(low: i32, high: i32) -> (i32, i32) {
     (low, high.max(low))
 }
 
+/// The same, where it has both signs of a whole word, `-2^i` and `2^i - 1`. A plan shows other ends of
+/// the value than these are made from, and beyond a word's ends nothing has to be compared.
+pub(super) fn word(low: i32, high: i32) -> (i32, i32) {
+    match powers_of_two(low, high) {
+        (low @ ..0, high @ 1..) => (low.min(!high), high.max(!low)),
+        ends => ends,
+    }
+}
+
 /// The power of two that a positive number nearly is.
 pub(crate) fn nearly_power(number: f64) -> Option<f64> {
     let nearest = number.log2().round().exp2();
@@ -330,6 +339,15 @@ mod tests {
             ((i32::MIN, i32::MAX), (i32::MIN, i32::MAX)),
         ] {
             assert_eq!(powers_of_two(given.0, given.1), wanted);
+        }
+        for (given, wanted) in [
+            ((-5, 3), (-8, 7)),
+            ((-3, 9), (-16, 15)),
+            ((0, 9), (0, 15)),
+            ((-9, 0), (-16, 0)),
+            ((i32::MIN, 1), (i32::MIN, i32::MAX)),
+        ] {
+            assert_eq!(word(given.0, given.1), wanted);
         }
     }
 
