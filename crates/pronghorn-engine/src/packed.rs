@@ -1,4 +1,4 @@
-//! Packed words from the other party, and the check that they are residues.
+//! Packed words from the other party, and the check that they are small enough.
 
 use pronghorn_ring::{Word, bits, vector};
 
@@ -14,30 +14,41 @@ pub(crate) struct PackedRow<'a> {
     pub row: usize,
     /// Bits of a word.
     pub width: u32,
-    /// The largest word that is allowed.
-    pub most: u64,
 }
 
 impl PackedRow<'_> {
     /// Unpacks `bytes` to `words`.
     ///
     /// # Errors
-    /// The bytes are not those of so many words, or a word is too large.
+    /// The bytes are not those of so many words.
     pub fn unpack<W: Word>(&self, bytes: &[u8], words: &mut [W]) -> Result<(), EngineError> {
         bits::unpack(bytes, self.width, words).map_err(|source| EngineError::Packing {
             step: self.step.to_owned(),
             message: self.message,
             row: self.row,
             source,
-        })?;
-        if vector::largest(words).to_u64() <= self.most {
+        })
+    }
+
+    /// The same, where words are at most `most`.
+    ///
+    /// # Errors
+    /// As [`PackedRow::unpack`], and if a word is larger.
+    pub fn unpack_up_to<W: Word>(
+        &self,
+        most: u64,
+        bytes: &[u8],
+        words: &mut [W],
+    ) -> Result<(), EngineError> {
+        self.unpack(bytes, words)?;
+        if vector::largest(words).to_u64() <= most {
             return Ok(());
         }
         Err(EngineError::Word {
             step: self.step.to_owned(),
             message: self.message,
             row: self.row,
-            modulus: self.most + 1,
+            modulus: most + 1,
         })
     }
 }

@@ -573,8 +573,8 @@ fn activate(op: &ActivationOp, x: &mut [i32]) {
     }
 }
 
-/// `(x + a) >> shift` with a run's addends, of images from a place on; `None` where the run has another
-/// value.
+/// `(x + a) >> shift` with a run's addends, of images from a place on; `None` where the run has
+/// another value.
 fn add_and_drop(
     shifts: &[u32],
     mut images: Images,

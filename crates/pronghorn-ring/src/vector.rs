@@ -116,8 +116,8 @@ pub fn shift_right_at<W: Word>(level: SimdLevel, x: &mut [W], bits: u32) {
     simd::vector::shift_right(level, x, bits);
 }
 
-/// `x = (x << bits) + 2^bits / 2 mod q`, for words that [`shift_right`] leaves of residues, and fewer
-/// bits than `q` has.
+/// `x = (x << bits) + 2^bits / 2 mod q`, for words that [`shift_right`] leaves of residues, and
+/// fewer bits than `q` has.
 pub fn shift_back<W: Word>(q: &Prime<W>, x: &mut [W], bits: u32) {
     shift_back_at(SimdLevel::detect(), q, x, bits);
 }

@@ -319,17 +319,16 @@ fn read_answer<W: Word>(
     work: &mut Workspace<W>,
 ) -> Result<(), EngineError> {
     let linear = &shape.linear;
-    let largest = linear.rlwe.modulus - 1;
-    let packed = |width: u32, dropped: u32| PackedRow {
+    let packed = |width: u32| PackedRow {
         step: &shape.step,
         message: ANSWER,
         row,
         width,
-        most: largest >> dropped,
     };
+    let most = linear.rlwe.modulus - 1;
     let [dropped_a, dropped_b] = [linear.rlwe.dropped_bits_a, linear.rlwe.dropped_bits];
-    packed(linear.rlwe.answer_bits_a(), dropped_a).unpack(a, &mut work.a)?;
-    packed(linear.rlwe.answer_bits(), dropped_b).unpack(b, &mut work.b)?;
+    packed(linear.rlwe.answer_bits_a()).unpack_up_to(most >> dropped_a, a, &mut work.a)?;
+    packed(linear.rlwe.answer_bits()).unpack_up_to(most >> dropped_b, b, &mut work.b)?;
     ring.restore_low_bits_public(&mut work.a, dropped_a);
     Ok(())
 }

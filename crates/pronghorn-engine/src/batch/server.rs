@@ -532,9 +532,8 @@ fn residues<W: Word>(
         message,
         row,
         width: linear.rlwe.modulus_bits(),
-        most: linear.rlwe.modulus - 1,
     };
-    packed.unpack(bytes, words)
+    packed.unpack_up_to(linear.rlwe.modulus - 1, bytes, words)
 }
 
 impl<W: Word> Protocol for LinearServer<W> {

@@ -155,19 +155,18 @@ impl Shape {
     fn polynomials(&self) -> Vec<Polynomial> {
         let per_tile = self.layout.polynomials();
         let mut start = self.image_words() - self.layout.words();
-        let words = [0, per_tile - 1].map(|index| self.layout.sites(index).count());
+        let words = self.layout.sites_of_kinds();
         let mut all = Vec::with_capacity(per_tile * self.layout.tiles());
         for tile in 0..self.layout.tiles() {
             for index in 0..per_tile {
-                let is_last = usize::from(index + 1 == per_tile);
+                let kind = usize::from(index + 1 == per_tile);
                 all.push(Polynomial {
                     tile,
                     first: self.layout.first_element(index),
-                    is_last,
+                    kind,
                     start,
-                    words: words[is_last],
                 });
-                start += words[is_last];
+                start += words[kind];
             }
         }
         all
@@ -207,12 +206,11 @@ impl Shape {
     }
 }
 
-/// The coefficients of input polynomials that are read. Each list comes twice: of whole
-/// polynomials, if a tile has any, and of a tile's last.
+/// The coefficients of input polynomials that are read, of each kind ([`Layout::kinds`]).
 struct Sites {
     /// Their exponents.
     positions: [Vec<u32>; 2],
-    /// By tile the input elements, counted from the polynomial's first, or [`PADDING`].
+    /// By tile and kind the input elements, counted from the polynomial's first, or [`PADDING`].
     elements: Vec<[Vec<u32>; 2]>,
 }
 
@@ -221,8 +219,7 @@ const PADDING: u32 = u32::MAX;
 
 impl Sites {
     fn new(layout: &Layout) -> Self {
-        let last = layout.polynomials() - 1;
-        let kinds = [(last > 0).then_some(0), Some(last)];
+        let kinds = layout.kinds();
         let sites = |kind: Option<usize>| kind.into_iter().flat_map(|index| layout.sites(index));
         let element = |tile, site| layout.element(tile, site).map_or(PADDING, |at| at as u32);
         let of_tile =
@@ -235,7 +232,7 @@ impl Sites {
 
     /// Exponents and elements of a polynomial.
     fn of(&self, polynomial: &Polynomial) -> (&[u32], &[u32]) {
-        let kind = polynomial.is_last;
+        let kind = polynomial.kind;
         (&self.positions[kind], &self.elements[polynomial.tile][kind])
     }
 }
@@ -245,10 +242,9 @@ struct Polynomial {
     tile: usize,
     /// The first input element of its channels.
     first: usize,
-    /// 1 for the last of a tile, else 0.
-    is_last: usize,
+    /// Its place in [`Layout::kinds`].
+    kind: usize,
     start: usize,
-    words: usize,
 }
 
 /// Words cut into messages.
@@ -291,8 +287,8 @@ impl Words {
             message: turn.name,
             row: turn.index,
             width: self.width,
-            most: self.most,
         };
-        packed.unpack(bytes, &mut words[self.parts.range(turn.index)])
+        let words = &mut words[self.parts.range(turn.index)];
+        packed.unpack_up_to(self.most, bytes, words)
     }
 }

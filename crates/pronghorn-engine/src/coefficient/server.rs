@@ -233,8 +233,7 @@ impl<W: Word> CoefficientServer<W> {
                 let polynomial = &polynomials[index % polynomials.len()];
                 let (positions, elements) = sites.of(polynomial);
                 let first = image * shape.image_words() + polynomial.start;
-                let words = &words[first..][..polynomial.words];
-                for (&position, &word) in positions.iter().zip(words) {
+                for (&position, &word) in positions.iter().zip(&words[first..]) {
                     sums[position as usize] = word;
                 }
                 let Share::Words(input) = &input else {

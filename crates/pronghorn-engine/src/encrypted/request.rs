@@ -94,9 +94,8 @@ impl Request {
                 message: "the encrypted input",
                 row: element,
                 width,
-                most: q.value() - 1,
             };
-            packed.unpack(bytes, room)?;
+            packed.unpack_up_to(q.value() - 1, bytes, room)?;
             scatter(room, 0, element, elements, out);
             ckks::expand_chunk(
                 parameters,

@@ -12,6 +12,7 @@ use crate::{
     error::EngineError,
     exchange::{Exchange, Message, Messages, Parts, Party, Protocol, StepProtocol, Turn},
     machine::Made,
+    packed::PackedRow,
     share::{Batch, Share},
 };
 
@@ -147,12 +148,13 @@ impl Protocol for OpenClient {
         let range = self.opened.parts().range(turn.index);
         let Opened { step, bits, .. } = &self.opened;
         let mut shares = Zeroizing::new(vec![0u32; range.len()]);
-        bits::unpack(message, *bits, &mut shares).map_err(|source| EngineError::Packing {
-            step: step.clone(),
+        let packed = PackedRow {
+            step,
             message: SHARES,
             row: range.start / self.opened.images,
-            source,
-        })?;
+            width: *bits,
+        };
+        packed.unpack(message, &mut shares)?;
         let unused = u32::BITS - bits;
         let words = &mut self.words.words_mut()[range];
         for (word, &share) in words.iter_mut().zip(shares.iter()) {

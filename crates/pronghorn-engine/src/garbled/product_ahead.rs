@@ -47,6 +47,7 @@ use crate::{
     exchange::{Exchange, Message, Messages, Parts, Party, Protocol, StepProtocol, Turn},
     machine::{Made, PreparedStep},
     ots::{ReceiverOts, SenderOts},
+    packed::PackedRow,
     share::{Batch, Share},
 };
 
@@ -413,14 +414,13 @@ impl Online {
         bytes: &[u8],
     ) -> Result<Vec<u32>, EngineError> {
         let mut words = vec![0; range.len()];
-        bits::unpack(bytes, self.products.bits, &mut words).map_err(|source| {
-            EngineError::Packing {
-                step: self.products.step.clone(),
-                message: turn.name,
-                row: range.start / self.products.images,
-                source,
-            }
-        })?;
+        let packed = PackedRow {
+            step: &self.products.step,
+            message: turn.name,
+            row: range.start / self.products.images,
+            width: self.products.bits,
+        };
+        packed.unpack(bytes, &mut words)?;
         Ok(words)
     }
 }

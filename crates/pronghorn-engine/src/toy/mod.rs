@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 use crate::{
     error::EngineError,
     exchange::{Message, Parts, Party, Turn},
+    packed::PackedRow,
     protocol::Compile,
     share::{Batch, Share},
 };
@@ -111,12 +112,13 @@ impl Value {
     fn add(&self, turn: Turn, message: &[u8], words: &mut Batch) -> Result<(), EngineError> {
         let range = self.parts().range(turn.index);
         let mut shares = Zeroizing::new(vec![0u32; range.len()]);
-        bits::unpack(message, self.bits, &mut shares).map_err(|source| EngineError::Packing {
-            step: self.step.clone(),
+        let packed = PackedRow {
+            step: &self.step,
             message: turn.name,
             row: range.start / self.images,
-            source,
-        })?;
+            width: self.bits,
+        };
+        packed.unpack(message, &mut shares)?;
         for (word, &share) in words.words_mut()[range].iter_mut().zip(shares.iter()) {
             *word = word.wrapping_add(share as i32);
         }

@@ -177,8 +177,8 @@ pub(super) fn powers_of_two(low: i32, high: i32) -> (i32, i32) {
     (low, high.max(low))
 }
 
-/// The same, where it has both signs of a whole word, `-2^i` and `2^i - 1`. A plan shows other ends of
-/// the value than these are made from, and beyond a word's ends nothing has to be compared.
+/// The same, where it has both signs of a whole word, `-2^i` and `2^i - 1`. A plan shows other ends
+/// of the value than these are made from, and beyond a word's ends nothing has to be compared.
 pub(super) fn word(low: i32, high: i32) -> (i32, i32) {
     match powers_of_two(low, high) {
         (low @ ..0, high @ 1..) => (low.min(!high), high.max(!low)),

@@ -384,9 +384,8 @@ fn unpack<W: Word>(
         message: STEP,
         row,
         width: rlwe.answer_bits_a(),
-        most: (rlwe.modulus - 1) >> rlwe.dropped_bits_a,
     };
-    packed.unpack(bytes, words)
+    packed.unpack_up_to((rlwe.modulus - 1) >> rlwe.dropped_bits_a, bytes, words)
 }
 
 /// Unpacks rows, checks that they are residues, and takes them to the NTT domain.

@@ -162,17 +162,28 @@ impl Layout {
 
     /// Words that the client sends for an image, those that hide answers not counted.
     pub fn words(&self) -> usize {
-        let last = self.polynomials() - 1;
-        let tile = last * self.sites.len() + self.sites(last).count();
+        let [whole, last] = self.sites_of_kinds();
+        let tile = (self.polynomials() - 1) * whole + last;
         tile.saturating_mul(self.tiles())
     }
 
-    /// Coefficients of each tile whose place in the input a party keeps: those of a whole polynomial,
-    /// which serve all of these, and those of the last.
-    pub fn places(&self) -> usize {
+    /// The two kinds of input polynomials of a tile, which are read alike, by an index of each: whole
+    /// ones, if there are any, and the last.
+    pub fn kinds(&self) -> [Option<usize>; 2] {
         let last = self.polynomials() - 1;
-        let whole = if last > 0 { self.sites.len() } else { 0 };
-        (whole + self.sites(last).count()).saturating_mul(self.tiles())
+        [(last > 0).then_some(0), Some(last)]
+    }
+
+    /// Coefficients that are read of a polynomial of each kind.
+    pub fn sites_of_kinds(&self) -> [usize; 2] {
+        self.kinds()
+            .map(|kind| kind.map_or(0, |index| self.sites(index).count()))
+    }
+
+    /// Coefficients whose place in the input a party keeps: for each tile those of each kind.
+    pub fn places(&self) -> usize {
+        let [whole, last] = self.sites_of_kinds();
+        (whole + last).saturating_mul(self.tiles())
     }
 
     /// Polynomials that the server publishes: one an output channel and tile.
