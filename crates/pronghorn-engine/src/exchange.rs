@@ -570,6 +570,15 @@ impl<P: Protocol> Machine for Exchange<P> {
         Ok(())
     }
 
+    fn left(&self) -> Option<u64> {
+        let coming = self.messages.runs.get(self.place.run..)?;
+        if coming.iter().any(|run| run.message.optional) {
+            return None;
+        }
+        let counts = coming.iter().map(|run| run.count as u64);
+        Some(counts.sum::<u64>() - self.place.within as u64)
+    }
+
     fn meanwhile(&mut self) -> Result<(), EngineError> {
         self.protocol.meanwhile()
     }

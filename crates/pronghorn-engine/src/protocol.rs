@@ -70,6 +70,12 @@ pub(crate) trait Side: Send + Sync {
         self.online(at, inputs, None)
     }
 
+    /// Whether this party begins the messages of a band by waiting for the peer's. Then it begins no
+    /// band before its turn: that would take memory and gain nothing.
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// The part of the step that needs no input of the client's. Gives this party's share of the
     /// value, as far as it depends on nothing else.
     ///

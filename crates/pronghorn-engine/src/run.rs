@@ -69,6 +69,7 @@ pub(crate) struct Run {
     last_reader: Vec<usize>,
     step: usize,
     machine: Option<Box<dyn StepMachine>>,
+    ahead: Option<Ahead>,
     /// Values so far that were brought to the border of their range.
     pub saturated: AtomicU64,
     /// The first check of decrypted values that failed, kept from the peer.
@@ -79,6 +80,14 @@ pub(crate) struct Run {
     pub step_seconds: Vec<f64>,
     /// Shares of the inputs of steps that round by a dither, where they are kept.
     pub rounded: Option<Vec<Share>>,
+}
+
+/// The exchange of the band behind the one under way, begun while that waits for the peer.
+struct Ahead {
+    step: usize,
+    machine: Box<dyn StepMachine>,
+    /// Messages of it that are sent.
+    sent: u64,
 }
 
 /// Where a batch that goes by bands is.
@@ -103,9 +112,14 @@ impl Bands {
         }
     }
 
-    /// The shares that the band under way reads.
-    fn inputs(&mut self, plan: &Plan) -> Vec<Share> {
-        let Some(band) = self.coming.front() else {
+    /// The band at a place of those to come.
+    fn at(&self, place: usize) -> Option<&Band> {
+        self.coming.get(place)
+    }
+
+    /// The shares that a band to come reads.
+    fn inputs(&mut self, place: usize, plan: &Plan) -> Vec<Share> {
+        let Some(band) = self.coming.get(place) else {
             return Vec::new();
         };
         let inputs = &plan.steps[band.step].inputs;
@@ -121,9 +135,9 @@ impl Bands {
         shares
     }
 
-    /// Ends the band under way.
-    fn keep(&mut self, share: Share, carry: Option<Carry>) {
-        if let Some(band) = self.coming.pop_front() {
+    /// Ends a band to come.
+    fn keep(&mut self, place: usize, share: Share, carry: Option<Carry>) {
+        if let Some(band) = self.coming.remove(place) {
             self.values[band.step].push(band.rows, share);
             self.carries[band.step] = carry;
         }
@@ -155,7 +169,7 @@ impl Run {
                 None
             }
         };
-        let first = bands.as_ref().and_then(|bands| bands.coming.front());
+        let first = bands.as_ref().and_then(|bands| bands.at(0));
         let mut run = Self {
             preludes: preludes(task, offline)?
                 .into_iter()
@@ -174,6 +188,7 @@ impl Run {
             step: first.map_or(1, |band| band.step),
             bands,
             machine: None,
+            ahead: None,
             saturated: AtomicU64::new(0),
             doubt: None,
             rows_before: 0,
@@ -202,19 +217,62 @@ impl Run {
             if let Some(machine) = self.machine.take() {
                 self.rows_before += machine.progress().total;
                 let made = machine.into_made()?;
-                self.keep(made);
+                self.keep(made, 0);
                 self.count(step, started);
             }
             if self.step == self.plan.steps.len() {
                 return Ok(());
             }
+            if let Some(ahead) = self.ahead.take() {
+                self.machine = Some(ahead.machine);
+                continue;
+            }
             let (step, started) = (self.step, Instant::now());
-            match self.start()? {
+            match self.start(step, 0)? {
                 Next::Machine(machine) => self.machine = Some(machine),
-                Next::Made(made) => self.keep(made),
+                Next::Made(made) => self.keep(made, 0),
             }
             self.count(step, started);
         }
+    }
+
+    /// Makes the bands behind the one under way that wait for nothing of it, up to one with
+    /// messages, which begins.
+    fn look_ahead(&mut self) -> Result<(), EngineError> {
+        while self.ahead.is_none()
+            && let Some(step) = self.step_ahead()
+        {
+            let started = Instant::now();
+            match self.start(step, 1)? {
+                Next::Machine(machine) => {
+                    self.ahead = Some(Ahead {
+                        step,
+                        machine,
+                        sent: 0,
+                    })
+                }
+                Next::Made(made) => self.keep(made, 1),
+            }
+            self.count(step, started);
+        }
+        Ok(())
+    }
+
+    /// The step of the band behind the one under way, where this party can begin it.
+    fn step_ahead(&self) -> Option<usize> {
+        self.machine.as_ref()?;
+        let bands = self.bands.as_ref()?;
+        let (current, next) = (bands.at(0)?, bands.at(1)?);
+        let begins = next.is_free_of(current, &self.plan) && !self.sides[next.step].waits();
+        begins.then_some(next.step)
+    }
+
+    /// How many messages come before that of the band behind the one under way, which is to be sent
+    /// next.
+    fn before_ahead(&self) -> Option<u64> {
+        let ahead = self.ahead.as_ref()?;
+        let left = self.machine.as_ref()?.left()?;
+        (ahead.machine.want() == Want::Send).then_some(left + ahead.sent)
     }
 
     /// Counts the time since `started` as a step's.
@@ -230,18 +288,14 @@ impl Run {
         }
     }
 
-    /// Starts the next step.
-    fn start(&mut self) -> Result<Next, EngineError> {
+    /// Starts a step; in bands that at a place of those to come.
+    fn start(&mut self, step: usize, place: usize) -> Result<Next, EngineError> {
         let inputs = match &mut self.bands {
-            Some(bands) => bands.inputs(&self.plan),
+            Some(bands) => bands.inputs(place, &self.plan),
             None => self.take_inputs(),
         };
         if let Some(rounded) = &mut self.rounded
-            && self.plan.steps[self.step]
-                .kind
-                .as_step()
-                .dithers()
-                .is_some()
+            && self.plan.steps[step].kind.as_step().dithers().is_some()
         {
             rounded.extend(inputs.first().cloned());
         }
@@ -252,29 +306,30 @@ impl Run {
             batch: self.batch,
             saturated: &self.saturated,
         };
-        let side = &self.sides[self.step];
+        let side = &self.sides[step];
         if let Some(Bands {
             coming, carries, ..
         }) = &mut self.bands
-            && let Some(band) = coming.front()
+            && let Some(band) = coming.get(place)
         {
-            return side.band(&at, band, inputs, carries[self.step].take());
+            return side.band(&at, band, inputs, carries[step].take());
         }
         match &mut self.online {
             Some(prepared) => {
-                let prepared = prepared.get_mut(self.step).and_then(Option::take);
+                let prepared = prepared.get_mut(step).and_then(Option::take);
                 side.online(&at, inputs, prepared)
             }
             None => side.offline(&at, inputs),
         }
     }
 
-    fn keep(&mut self, made: Made) {
+    /// Keeps what the step under way made; in bands what that at a place of those to come did.
+    fn keep(&mut self, made: Made, place: usize) {
         self.saturated.fetch_add(made.saturated, Ordering::Relaxed);
         self.doubt = self.doubt.take().or(made.doubt);
         if let Some(bands) = &mut self.bands {
-            bands.keep(made.share, made.carry);
-            let next = bands.coming.front().map(|band| band.step);
+            bands.keep(place, made.share, made.carry);
+            let next = bands.at(0).map(|band| band.step);
             self.step = next.unwrap_or(self.plan.steps.len());
             return;
         }
@@ -399,15 +454,27 @@ impl Machine for Run {
     }
 
     fn ahead(&self) -> Option<u64> {
-        self.current().and_then(Machine::ahead)
+        let current = self.current().and_then(Machine::ahead);
+        current.or_else(|| self.before_ahead())
     }
 
     fn send_ahead(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
-        self.go_on(|machine| machine.send_ahead(out))
+        let current = self.current().and_then(Machine::ahead);
+        match &mut self.ahead {
+            Some(ahead) if current.is_none() => {
+                let (step, started) = (ahead.step, Instant::now());
+                ahead.sent += 1;
+                let sent = ahead.machine.send(out);
+                self.count(step, started);
+                sent
+            }
+            _ => self.go_on(|machine| machine.send_ahead(out)),
+        }
     }
 
     fn meanwhile(&mut self) -> Result<(), EngineError> {
-        self.go_on(|machine| machine.meanwhile())
+        self.go_on(|machine| machine.meanwhile())?;
+        self.look_ahead()
     }
 
     fn receive(&mut self, message: &[u8]) -> Result<(), EngineError> {

@@ -1,12 +1,14 @@
 //! Batches that go through their layers in bands of rows give what whole ones give: the oracle's
 //! results, bit for bit, in as many bytes.
 
+use std::collections::VecDeque;
+
 use crate::common::{
     check, exchange_with,
-    networks::{Middle, aided, around, in_bands, options, plan},
+    networks::{Middle, aided, around, convolutions, in_bands, options, plan},
     numbers, tensors,
 };
-use pronghorn_engine::{ClientRun, EngineError, ServerModel, ServerRun};
+use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
 use pronghorn_graph::graph::Graph;
 use pronghorn_plan::{TrustLevel, bands, cost};
 
@@ -53,6 +55,91 @@ fn every_middle_equals_the_oracle() {
         assert!(bands.len() > built.plan.steps.len(), "{}", bands.len());
         check(&built, &numbers(32 * 50, 3), 50);
     }
+}
+
+/// One party's places in the order of the messages of both.
+#[derive(Default)]
+struct Places {
+    through: u64,
+    ahead: VecDeque<u64>,
+}
+
+impl Places {
+    fn pass(&mut self) {
+        self.through += 1;
+        while self.ahead.front() == Some(&self.through) {
+            self.ahead.pop_front();
+            self.through += 1;
+        }
+    }
+}
+
+/// Runs both to the end through two lines, each sending ahead what it can before it takes what has
+/// come. How many messages each sent ahead.
+fn crossed(mut parties: [&mut dyn Machine<Error = EngineError>; 2]) -> [usize; 2] {
+    let mut lines: [VecDeque<(u64, Vec<u8>)>; 2] = Default::default();
+    let (mut places, mut counts) = ([Places::default(), Places::default()], [0; 2]);
+    let mut idle = 0;
+    while parties.iter().any(|party| party.want() != Want::Done) {
+        idle += 1;
+        assert!(idle < 10, "neither party can go on");
+        for (party, machine) in parties.iter_mut().enumerate() {
+            let (mine, mut message) = (&mut places[party], Vec::new());
+            if machine.want() == Want::Send {
+                machine.send(&mut message).expect("it is its turn");
+                lines[1 - party].push_back((mine.through, message));
+                mine.pass();
+                idle = 0;
+                continue;
+            }
+            if machine.want() == Want::Done {
+                continue;
+            }
+            machine.meanwhile().expect("it works");
+            if let Some(before) = machine.ahead() {
+                machine.send_ahead(&mut message).expect("it is ready");
+                lines[1 - party].push_back((mine.through + before, message));
+                mine.ahead.push_back(mine.through + before);
+                counts[party] += 1;
+                idle = 0;
+            } else if let Some((place, message)) = lines[party].pop_front() {
+                assert_eq!(place, mine.through, "both parties count alike");
+                assert!(message.len() <= machine.max_incoming());
+                machine.receive(&message).expect("it is valid");
+                mine.pass();
+                idle = 0;
+            }
+        }
+    }
+    counts
+}
+
+/// A client sends the band behind the one under way before that is answered. Both parties count
+/// messages alike, and results equal the oracle.
+#[test]
+fn bands_ahead_of_their_turn_equal_the_oracle() {
+    use Middle::*;
+    let middles = [MaxPool, PaddedMaxPool, Residual, Concat, Gate, Takes];
+    let of = |middle| plan(&around(middle), options(TrustLevel::ClientAided));
+    let all = middles.map(of).into_iter();
+    let chain = plan(&convolutions(), options(TrustLevel::ClientAided));
+    let all = all.chain([aided(4, Some((11, 16))), chain]);
+    let mut ahead = 0;
+    let batch = 5;
+    for built in all.map(|built| in_bands(built, 1 << 10)) {
+        let elements = built.plan.input().len();
+        let inputs = numbers(elements * batch, 12);
+        let model = ServerModel::new(&built).expect("weights fit the plan");
+        let mut client = ClientRun::new(built.plan.clone(), &inputs, batch).expect("inputs fit");
+        let mut server = ServerRun::new(&model, batch).expect("the batch fits");
+        let [by_client, by_server] = crossed([&mut client, &mut server]);
+        ahead += by_client;
+        assert_eq!(by_server, 0, "it waits for the client");
+        let (integers, _) = built.plan.quantise(&inputs).expect("inputs are numbers");
+        let wanted = built.oracle(&integers, batch).expect("ranges hold");
+        assert_eq!(client.finish_integers().expect("the run is over"), wanted);
+    }
+    assert!(ahead > 40, "{ahead}");
 }
 
 /// Bands change neither bytes nor the oracle's values; a row is sent once.

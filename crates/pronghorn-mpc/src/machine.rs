@@ -56,6 +56,11 @@ pub trait Machine {
         self.send(out)
     }
 
+    /// Messages of both parties that are still to come, where that is known.
+    fn left(&self) -> Option<u64> {
+        None
+    }
+
     /// Does what needs no message, before it waits for one.
     ///
     /// # Errors

@@ -6,10 +6,15 @@
 //! dropped. No row is computed or sent twice: a layer keeps the rows that its next windows share
 //! with this one, the halo.
 //!
-//! The order is depth first: the last step that can make a band is next. Both parties derive it
-//! from the plan and the batch. A step whose value is no image of rows, such as a dense layer or a
-//! transposition, takes its inputs whole and makes its value whole, in one band. Where all steps
-//! do, there is no order but that of the steps.
+//! The order is depth first: the last step that can make a band is next. But a band that has to
+//! wait for the exchange of the one before comes after one that has not. So two bands are under way
+//! at a time: while the server multiplies and answers for one, the client sends the other, and
+//! neither direction of the network is idle. Both parties derive the order from the plan and the
+//! batch.
+//!
+//! A step whose value is no image of rows, such as a dense layer or a transposition, takes its
+//! inputs whole and makes its value whole, in one band. Where all steps do, there is no order but
+//! that of the steps.
 
 pub mod height;
 pub mod order;
@@ -17,6 +22,8 @@ pub mod order;
 use std::ops::Range;
 
 use pronghorn_graph::geometry::Window;
+
+use crate::plan::Plan;
 
 /// Rows that a step reads for rows of its value: those of windows, one over the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +84,16 @@ pub struct Band {
 }
 
 impl Band {
+    /// Whether it can be made before `other` is, a band that comes before it in the order and has
+    /// begun: it reads nothing of it, and is of another step.
+    pub fn is_free_of(&self, other: &Self, plan: &Plan) -> bool {
+        let reads = plan.steps[self.step].inputs.iter().zip(&self.reads);
+        let of_other = |(&input, rows): (&usize, &Range<usize>)| {
+            input == other.step && rows.end > other.rows.start
+        };
+        self.step != other.step && !reads.into_iter().any(of_other)
+    }
+
     /// Whether it is the first of its step.
     pub fn is_first(&self) -> bool {
         self.rows.start == 0

@@ -62,7 +62,7 @@ pub struct Plan {
 }
 
 /// Bytes of a band by default: fewer make more messages, and more take more memory.
-pub const BAND_BYTES: u64 = 96 << 20;
+pub const BAND_BYTES: u64 = 24 << 20;
 
 /// Fewest bytes of a band.
 pub const LEAST_BAND_BYTES: u64 = 1 << 10;

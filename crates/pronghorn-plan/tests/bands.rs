@@ -1,9 +1,9 @@
 //! Bands of a batch: every row once, nothing read before it is there, and less memory.
 
-use crate::common::networks::{Middle, aided, around, in_bands, options, plan};
+use crate::common::networks::{Middle, aided, around, convolutions, in_bands, options, plan};
 use pronghorn_plan::{
     CheckedPlan, TrustLevel,
-    bands::{self, rows_of},
+    bands::{self, Band, rows_of},
     cost,
 };
 
@@ -58,6 +58,25 @@ fn rows_are_made_once_and_read_when_there() {
             assert_eq!(made[index], rows_of(&step.value.shape), "step {index}");
         }
     }
+}
+
+/// Most bands of a chain of layers are made while messages of the one before are under way.
+#[test]
+fn messages_of_two_bands_are_under_way_at_a_time() {
+    let built = plan(&convolutions(), options(TrustLevel::ClientAided));
+    let plan = in_bands(built, 1 << 10).plan;
+    let bands = bands::order::bands(&plan, 7).expect("the plan goes by bands");
+    let is_exchanged = |band: &&Band| plan.steps[band.step].kind.as_step().keeps_rows();
+    let exchanged = bands.iter().filter(is_exchanged).count();
+    let (mut under_way, mut ahead): (Option<&Band>, usize) = (None, 0);
+    for band in &bands {
+        under_way = under_way.filter(|other| band.is_free_of(other, &plan));
+        if is_exchanged(&band) {
+            ahead += usize::from(under_way.is_some());
+            under_way = Some(band);
+        }
+    }
+    assert!(4 * ahead > 3 * exchanged, "{ahead} of {exchanged}");
 }
 
 /// One band a step is no band at all.

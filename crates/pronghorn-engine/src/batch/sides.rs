@@ -225,6 +225,10 @@ impl<W: Word> Side for ServerSide<W> {
         Ok(Next::Machine(Box::new(machine)))
     }
 
+    fn waits(&self) -> bool {
+        true
+    }
+
     fn offline(&self, at: &At<'_>, _inputs: Vec<Share>) -> Result<Next, EngineError> {
         let Answers::Shares(encoding) = &self.shape.linear.answers else {
             return Ok(Next::Made(Made::share(Share::Zero)));

@@ -360,6 +360,7 @@ fn messages_that_are_sent_ahead_keep_their_places() {
         client.send_ahead(&mut message).unwrap();
     }
     assert_eq!(client.ahead(), None, "no more questions");
+    assert_eq!((client.left(), server.left()), (Some(9), Some(9)));
     assert_eq!(client.want(), Want::Receive);
     assert_eq!(client.place.number, 3);
     for _ in 0..3 {
@@ -369,6 +370,7 @@ fn messages_that_are_sent_ahead_keep_their_places() {
     }
     // The questions are through with the last answer before them.
     assert_eq!(client.place.number, 9);
+    assert_eq!((client.left(), server.left()), (Some(3), Some(6)));
     assert_eq!((client.want(), client.ahead()), (Want::Receive, None));
     out_of_turn(
         client.send_ahead(&mut message),
@@ -388,6 +390,7 @@ fn what_comes_behind_an_optional_message_is_not_sent_ahead() {
         ..Toy::default()
     };
     let mut client = Exchange::new(list, toy);
+    assert_eq!(client.left(), None, "the hint may not be due");
     client.send(&mut Vec::new()).unwrap();
     assert_eq!((client.want(), client.ahead()), (Want::Receive, None));
 }

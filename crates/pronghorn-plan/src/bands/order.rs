@@ -117,6 +117,8 @@ struct Order<'a> {
     readers: Vec<Vec<usize>>,
     /// Steps that can make a band.
     ready: BTreeSet<usize>,
+    /// The step and first row of the band whose messages are under way.
+    under_way: Option<(usize, usize)>,
 }
 
 impl<'a> Order<'a> {
@@ -131,13 +133,14 @@ impl<'a> Order<'a> {
             steps,
             readers,
             ready: BTreeSet::new(),
+            under_way: None,
         }
     }
 
     fn list(mut self) -> Vec<Band> {
         let mut bands = Vec::new();
         (1..self.steps.len()).for_each(|index| self.look(index));
-        while let Some(index) = self.ready.pop_last() {
+        while let Some(index) = self.next() {
             let band = self.make(index);
             bands.push(band);
             self.look(index);
@@ -146,6 +149,31 @@ impl<'a> Order<'a> {
             }
         }
         bands
+    }
+
+    /// Takes the step of the next band: the last one that waits for no messages, else the last one.
+    fn next(&mut self) -> Option<usize> {
+        let free = |&&index: &&usize| self.is_free(index);
+        let free = self.ready.iter().rev().find(free).copied();
+        let index = free.or(self.ready.last().copied())?;
+        self.ready.remove(&index);
+        let step = &self.steps[index];
+        if step.keeps {
+            self.under_way = Some((index, step.next.start));
+        } else if free.is_none() {
+            self.under_way = None;
+        }
+        Some(index)
+    }
+
+    /// Whether the next band of a step can be made while messages are under way.
+    fn is_free(&self, index: usize) -> bool {
+        let Some((other, first)) = self.under_way else {
+            return true;
+        };
+        let step = &self.steps[index];
+        let end = step.window(step.next.clone(), self.steps[other].rows).end;
+        index != other && !(self.plan.steps[index].inputs.contains(&other) && end > first)
     }
 
     /// Notes a step that can make a band.
@@ -228,7 +256,10 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
     let (mut shares, mut halos) = (words(0, pieces[0][0].len()), vec![0u64; plan.steps.len()]);
     let (mut halo, mut most) = (0u64, Memory::default());
     let mut each = vec![Memory::default(); plan.steps.len()];
+    // The band whose messages are under way, and the rows that the client holds for it.
+    let mut under_way: Option<(&Band, u64)> = None;
     for band in bands {
+        under_way = under_way.filter(|(other, _)| band.is_free_of(other, plan));
         let inputs = &plan.steps[band.step].inputs;
         // A piece that nobody reads again is moved, and any other rows are copied.
         let copied = |(&input, (rows, &keep)): (&usize, (&Range<usize>, &usize))| {
@@ -251,8 +282,11 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
         each[band.step] = each[band.step].most(works);
         most = most.most(works.plus(Memory {
             server: halo - halos[band.step],
-            client: shares,
+            client: shares + under_way.map_or(0, |(_, read)| read),
         }));
+        if step.kind.as_step().keeps_rows() {
+            under_way = Some((band, read));
+        }
         (halo, halos[band.step]) = (halo - halos[band.step] + kept, kept);
         pieces[band.step].push(band.rows.clone());
         shares += made;

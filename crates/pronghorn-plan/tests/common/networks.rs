@@ -339,6 +339,34 @@ fn graph(nodes: &[String], weights: &[(&str, &[usize])]) -> Graph {
     Graph::from_json(&json, tensors(weights, 21)).expect("the test network is valid")
 }
 
+/// Four convolutions with ReLU between, of images of 12 rows.
+pub fn convolutions() -> Graph {
+    let relu = r#""kind":"relu""#;
+    let nodes = [
+        node("x", r#""kind":"input""#, "", "2,12,12"),
+        node("a", &conv("a"), "0", "3,12,12"),
+        node("ra", relu, "1", "3,12,12"),
+        node("b", &conv("b"), "2", "3,12,12"),
+        node("rb", relu, "3", "3,12,12"),
+        node("c", &conv("c"), "4", "3,12,12"),
+        node("rc", relu, "5", "3,12,12"),
+        node("d", &conv("d"), "6", "1,12,12"),
+    ];
+    graph(
+        &nodes,
+        &[
+            ("a.w", &[3, 2, 3, 3]),
+            ("a.b", &[3]),
+            ("b.w", &[3, 3, 3, 3]),
+            ("b.b", &[3]),
+            ("c.w", &[3, 3, 3, 3]),
+            ("c.b", &[3]),
+            ("d.w", &[1, 3, 3, 3]),
+            ("d.b", &[1]),
+        ],
+    )
+}
+
 /// A chain of squares: too deep to do without relinearisation.
 pub fn deep(squares: usize) -> Graph {
     let mut nodes =
