@@ -91,3 +91,36 @@ def test_files_say_which(sums: pronghorn.Model, tmp_path: Path) -> None:
         assert json.loads(found.stdout)["beyond_samples"] == 2, found.output
         header, *rows = [line.split(",") for line in table.read_text().splitlines()]
         assert [row[header.index("beyond_samples")] for row in rows] == [str(each) for each in wanted]
+
+
+def test_inputs_beyond_the_range_are_marked(sums: pronghorn.Model, tmp_path: Path) -> None:
+    """Their values are clamped, so that the result looks like any other."""
+    table = np.tile(np.eye(6, dtype=np.float32), (2, 1))
+    table[7] = [0, 0, 0, 2, -1, 0]
+    wanted = [index == 7 for index in range(12)]
+    data, out = tmp_path / "inputs.npy", tmp_path / "out.npz"
+    np.save(data, table)
+    with pronghorn.serve(sums, "127.0.0.1:0", "client-aided") as server:
+        with (
+            pronghorn.connect(server.address, "client-aided") as client,
+            pytest.warns(pronghorn.RangeWarning, match=r"1 input has values beyond .* \(x\[7\]\)"),
+        ):
+            found = client.classify(table, outputs="values")
+        assert found.clamped is not None
+        assert found.clamped.tolist() == wanted
+        asked = ["predict", str(data), "--server", server.address, "--trust", "client-aided", "--outputs", "values"]
+        said = CliRunner().invoke(app, [*asked, "--json", "--out", str(out)])
+        assert [each["clamped"] for each in json.loads(said.stdout)["results"]] == wanted
+        with np.load(out) as archive:
+            assert archive["clamped"].tolist() == wanted
+        lines = CliRunner().invoke(app, asked).stdout.splitlines()
+        assert [line.endswith("(input beyond the plan's range: may be wrong)") for line in lines[:12]] == wanted
+        for name in ("out.csv", "pieces.npz"):
+            pieces = [*asked, "--json", "--batch", "--piece", "5", "--out", str(tmp_path / name)]
+            said = CliRunner().invoke(app, pieces)
+            assert "1 input has values beyond the range" in said.stderr
+            assert json.loads(said.stdout)["clamped"] == 1, said.output
+        header, *rows = [line.split(",") for line in (tmp_path / "out.csv").read_text().splitlines()]
+        assert [row[header.index("clamped")] for row in rows] == [str(each) for each in wanted]
+        with np.load(tmp_path / "pieces.npz") as archive:
+            assert archive["clamped"].tolist() == wanted

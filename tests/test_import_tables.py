@@ -106,7 +106,7 @@ def test_of_labels_and_probabilities_the_probabilities_are_taken() -> None:
     np.testing.assert_allclose(found, run_onnx(alone, rows)[:, 0], atol=1e-6)
     assert import_onnx(proto, output="z").output_name == "n"
     assert import_onnx(exported("n")).output_name == "n"
-    with pytest.raises(UnsupportedModelError, match=r"its output 'label' is not supported[\s\S]*take p as output"):
+    with pytest.raises(UnsupportedModelError, match=r"its output 'label' is not supported[\s\S]*reads it"):
         import_onnx(proto, output="l")
     # Two outputs of numbers still need a choice.
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT

@@ -25,7 +25,7 @@ import pronghorn
 from helpers import Line, floats, model, node
 from pronghorn import _processes
 from pronghorn.cli import app, config, kept
-from pronghorn.cli.pieces import Pieces
+from pronghorn.cli.pieces import Answer, Pieces
 from pronghorn.errors import InputError, RunError
 
 TRUST = "client-aided"
@@ -632,7 +632,7 @@ def test_work_that_is_another(long: tuple[Path, np.ndarray]) -> None:
     folder, wanted = long
     work = {"images": 2000, "inputs": "a", "plan": "b", "piece": 500}
     pieces = Pieces(folder / "out.npy", work, resume=False)
-    pieces.add(range(500, 1000), wanted[500:1000])
+    pieces.add(range(500, 1000), Answer(wanted[500:1000]))
     with pytest.raises(InputError, match="another process"):
         Pieces(folder / "out.npy", work, resume=True)
     del pieces

@@ -14,7 +14,7 @@ from PIL import Image
 from pronghorn._data import Preprocessing, load_images
 from pronghorn._outputs import Predictions
 from pronghorn._streams import Images, open_images
-from pronghorn.cli.pieces import Pieces, digest, write
+from pronghorn.cli.pieces import Answer, Pieces, digest, write
 from pronghorn.errors import InputError
 
 SHAPE = (1, 5, 4)
@@ -117,7 +117,7 @@ def test_a_part_is_in_memory_alone(name: str, tmp_path: Path) -> None:
         work = {"images": count, "inputs": digest(images, 100), "plan": "", "piece": 100}
         pieces = Pieces(out, work, resume=False)
         for piece in pieces.missing():
-            pieces.add(piece, images[piece.start : piece.stop].reshape(len(piece), -1))
+            pieces.add(piece, Answer(images[piece.start : piece.stop].reshape(len(piece), -1)))
         write(out, images.titles, pieces, lambda outputs: Predictions.of(outputs, [], "classes"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -106,6 +106,11 @@ class AsyncClient:
         """Which of the last prediction's results are beyond those of the server's samples."""
         return self.client.last_beyond_samples
 
+    @property
+    def last_clamped(self) -> npt.NDArray[np.bool_] | None:
+        """Which of the last prediction's inputs have values far beyond the plan's range."""
+        return self.client.last_clamped
+
     async def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """As `Client.predict`."""
         return await self._call(self.client.predict, x)

@@ -183,14 +183,19 @@ def beyond(values: Floats, expected: Bounds) -> str | None:
     return f"{reach}, but {_planned(float(low[worst]), float(high[worst]))}, to which it is clamped{hint}"
 
 
-def clamped(values: Floats, expected: Bounds) -> str | None:
-    """That inputs have values which a plan clamps by much; None where none has."""
+def clamped(values: Floats, expected: Bounds) -> npt.NDArray[np.bool_]:
+    """For each input, whether it has values which a plan clamps by much."""
     rows = values.reshape(len(values), -1)
     low, high = expected
     # A feature that keeps one value has no range to be compared with.
     room = np.where(high > low, MUCH * (high - low), np.inf)
     far = ((rows > high + room) | (rows < low - room)).mean(axis=1)
-    found = np.flatnonzero(far > (PIXELS if values.ndim > 3 else 0.0))
+    return np.asarray(far > (PIXELS if values.ndim > 3 else 0.0))
+
+
+def clamped_text(flags: npt.NDArray[np.bool_]) -> str | None:
+    """That these inputs were clamped by much, and what to do; None where none was."""
+    found = np.flatnonzero(flags)
     if found.size == 0:
         return None
     several = "1 input has" if found.size == 1 else f"{found.size} inputs have"

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from pronghorn import _check, _native
 from pronghorn._columns import in_order
-from pronghorn._inputs import Range, as_inputs, clamped, planned_bounds, planned_range, warn_of_scale
+from pronghorn._inputs import Range, as_inputs, clamped, clamped_text, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
-from pronghorn._outputs import Predictions, beyond_samples, kind_of
+from pronghorn._outputs import Predictions, beyond_samples, finish_of, kind_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn._trust import require
 from pronghorn.errors import InputError, PrepareWarning, RangeWarning, RunError, StoreWarning
@@ -534,6 +534,9 @@ class Client(Shaped):
         self.last_beyond_samples: npt.NDArray[np.bool_] | None = None
         """For each image of the last prediction, whether its result is beyond those of the server's samples, and so
         likely wrong. None where the plan does not say."""
+        self.last_clamped: npt.NDArray[np.bool_] | None = None
+        """For each image of the last prediction, whether it has values far beyond the plan's range, which were clamped.
+        Its result may be wrong."""
 
     @property
     def _core(self) -> _native.Client:
@@ -661,8 +664,9 @@ class Client(Shaped):
         """The model's outputs `(images, *output_shape)` on images the server does not see.
 
         `x` is taken as it is: preprocessed as the model wants it. Inputs that cannot be what the server's plan was made
-        for, such as bytes where it expects 0..1, are an `InputWarning`. Results beyond those of the server's samples
-        are a `RangeWarning`; `last_beyond_samples` says which.
+        for, such as bytes where it expects 0..1, are an `InputWarning`. Results beyond those of the server's samples,
+        and inputs with values far beyond the plan's range, are a `RangeWarning`; `last_beyond_samples` and
+        `last_clamped` say which.
 
         Args:
             x: images `(images, *input_shape)`.
@@ -690,10 +694,11 @@ class Client(Shaped):
             RunError: the session failed.
         """
         plan = json.loads(self.plan_json())
-        kind = kind_of(plan["finish"], self.output_shape, outputs)
-        found = Predictions.of(self._predict(x, progress), plan["finish"], kind)
+        finish = finish_of(plan)
+        kind = kind_of(finish, self.output_shape, outputs)
+        found = Predictions.of(self._predict(x, progress), finish, kind)
         names = tuple(plan["class_names"])
-        return replace(found, beyond_samples=self.last_beyond_samples, class_names=names)
+        return replace(found, beyond_samples=self.last_beyond_samples, clamped=self.last_clamped, class_names=names)
 
     def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
@@ -707,7 +712,8 @@ class Client(Shaped):
         self.last_stats = Stats.of(len(inputs), {**found, "beyond_samples": count})
         if count:
             warnings.warn(beyond_samples(count, len(inputs)), RangeWarning, stacklevel=3)
-        if found["clamped_inputs"] and (problem := clamped(inputs, bounds)):
+        self.last_clamped = clamped(inputs, bounds)
+        if problem := clamped_text(self.last_clamped):
             warnings.warn(problem, RangeWarning, stacklevel=3)
         if unkept is not None:
             warnings.warn(f"the next connection fetches again what this one did: {unkept}", StoreWarning, stacklevel=3)

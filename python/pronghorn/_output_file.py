@@ -23,7 +23,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OutputFile:
-    """`.npy` for outputs, `.npz` for outputs, classes and probabilities.
+    """`.npy` for outputs, `.npz` for outputs, classes, probabilities and which are in doubt.
 
     A new file beside the named one takes its place once it is whole.
     """
@@ -58,8 +58,8 @@ class OutputFile:
         Raises:
             InputError: there is none.
         """
-        # Outputs and probabilities take at most 8 bytes each, a class 8 bytes an image.
-        needed = HEADERS + images * (16 * math.prod(output_shape) + 8)
+        # Outputs and probabilities take at most 8 bytes each, a class and marks 16 bytes an image.
+        needed = HEADERS + images * (16 * math.prod(output_shape) + 16)
         if not self._replaces or not hasattr(os, "posix_fallocate"):
             return
         try:
@@ -118,5 +118,6 @@ def _save(file: BinaryIO, suffix: str, found: Predictions) -> None:
         "classes": found.classes,
         "probabilities": found.probabilities,
         "beyond_samples": found.beyond_samples,
+        "clamped": found.clamped,
     }
     np.savez(file, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})

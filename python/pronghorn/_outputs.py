@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,16 @@ Classes = npt.NDArray[np.int64]
 INDICES = {"arg_max", "class"}
 """Ends of a model or a plan whose result is the index of a class."""
 
+OF_EACH = {"exp", "log", "sqrt"}
+"""Ends that are functions of each value. Errors of plans are those behind them, and before all other ends."""
+
 KINDS = ("classes", "labels", "values")
+
+
+def finish_of(plan: Mapping[str, Any]) -> list[str]:
+    """The names of what the client does last by a plan's JSON, where an operation over a dimension has its sizes."""
+    ends: list[str | dict[str, dict[str, Any]]] = plan["finish"]
+    return [end if isinstance(end, str) else f"{end['along']['of']}_along" for end in ends]
 
 
 def kind_of(
@@ -32,16 +41,16 @@ def kind_of(
       a classifier.
     * `labels`: any number of several, each with a probability of its own: several numbers through a
       Sigmoid.
-    * `values`: all else: one number, or a map.
+    * `values`: all else: one number, a map, or what ends in Exp, Log or Sqrt.
 
     Args:
-        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`; or `class`, for the index of a class that it
-            is told.
+        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`, `exp`, `log`, `sqrt`, or one with `_along`
+            for a part of the values; or `class`, for the index of a class that it is told.
         shape: of one image's output.
         asked: what the user says, which wins: a regression with several results looks like a
             classifier.
-        truth: true labels, where known: zeros and ones make one number a yes or no, and fractions
-            make several numbers values.
+        truth: true labels, where known: zeros and ones make one number a yes or no. Fractions, and numbers of no
+            class, make several numbers values.
 
     Raises:
         InputError: there is no such kind.
@@ -53,11 +62,18 @@ def kind_of(
         return "classes"
     if "sigmoid" in finish:
         return "classes" if count == 1 else "labels"
+    if (OF_EACH | {"arg_max_along"}) & set(finish):
+        return "values"
     if count == 1:
         binary = truth is not None and truth.dtype.kind in "iub" and bool(np.isin(truth, (0, 1)).all())
         return "classes" if binary else "values"
-    fractions = truth is not None and truth.dtype.kind == "f" and bool((truth % 1 != 0).any())
-    return "classes" if max(shape) == count and not fractions else "values"
+    # Truth that is no number of one of so many classes.
+    others = truth is not None and (
+        bool((truth % 1 != 0).any())
+        if truth.dtype.kind == "f"
+        else truth.dtype.kind in "iu" and truth.size > 0 and not 0 <= truth.min() <= truth.max() < count
+    )
+    return "classes" if max(shape) == count and not others else "values"
 
 
 def beyond_samples(count: int, images: int) -> str:
@@ -87,6 +103,9 @@ class Predictions:
     beyond_samples: npt.NDArray[np.bool_] | None = None
     """For each image, whether its result is beyond those of the server's samples, and so likely wrong. None where the
     plan does not say."""
+    clamped: npt.NDArray[np.bool_] | None = None
+    """For each image, whether it has values far beyond the range that the plan is for. These were clamped, so that its
+    result may be wrong. None where inputs are not clamped."""
     class_names: tuple[str, ...] = ()
     """The model's own names of its classes; empty where they are the indices."""
 

@@ -5,7 +5,7 @@ use crate::common::{
     check,
     networks::{class, network, numbers, options, plan, ties, yes_or_no},
 };
-use pronghorn_graph::{fixed::Finish, graph::Graph};
+use pronghorn_graph::{finish::Finish, graph::Graph};
 use pronghorn_plan::{
     BuildError, BuildOptions, Built, Engine, Opening, StepKind, TrustLevel, build,
     steps::activation::lean::Transfers,

@@ -22,7 +22,10 @@ pub use product::bounds as product_bounds;
 pub use table::{MAX_ENTRIES, MAX_FINE, Table};
 pub use validate::FixedError;
 
-use crate::geometry::{ConvGeometry, Window};
+use crate::{
+    finish::Finish,
+    geometry::{ConvGeometry, Window},
+};
 
 /// A network over the integers. Node `i` makes value `i`; inputs of a node come before it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,32 +85,6 @@ impl FixedGraph {
             _ => 0,
         };
         self.nodes.iter().map(of).sum()
-    }
-}
-
-/// The client's last operation, in floating point, on the decoded result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Finish {
-    /// `exp(x) / sum(exp(x))` over the whole value.
-    Softmax,
-    /// Index of the largest value, the first where equal.
-    ArgMax,
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid,
-    /// Nothing: the value is the index of a class already ([`FixedOp::ArgMax`]).
-    Class,
-}
-
-impl Finish {
-    /// Its name in plans.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Softmax => "softmax",
-            Self::ArgMax => "arg_max",
-            Self::Sigmoid => "sigmoid",
-            Self::Class => "class",
-        }
     }
 }
 

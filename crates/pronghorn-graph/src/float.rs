@@ -19,7 +19,6 @@ use crate::{
 };
 
 pub use gains::gains;
-pub use ops::finish;
 pub use survey::{Roles, Survey, survey};
 
 /// Standard deviations of images' largest magnitudes that ranges are to hold: of pictures, and of

@@ -14,7 +14,11 @@ use serde::{Deserialize, Serialize};
 pub use class::ClassError;
 pub use validate::GraphError;
 
-use crate::{function::Function, geometry::Window};
+use crate::{
+    finish::{Along, Finish},
+    function::Function,
+    geometry::Window,
+};
 
 /// A dense row-major tensor of weights.
 #[derive(Clone, Debug, PartialEq)]
@@ -172,6 +176,20 @@ pub enum Op {
     ArgMax,
     /// Only as the result, computed by the client in floating point.
     Sigmoid,
+    /// Only as the result, computed by the client in floating point, over one dimension at each
+    /// place of the others.
+    Along {
+        /// The operation.
+        of: Along,
+        /// The dimension (batch not counted).
+        axis: usize,
+    },
+    /// `exp(x)`, only as the result, computed by the client in floating point.
+    Exp,
+    /// The natural logarithm, only as the result, computed by the client in floating point.
+    Log,
+    /// The square root, only as the result, computed by the client in floating point.
+    Sqrt,
 }
 
 impl Op {
@@ -200,12 +218,44 @@ impl Op {
             Self::Softmax => "Softmax",
             Self::ArgMax => "ArgMax",
             Self::Sigmoid => "Sigmoid",
+            Self::Along { of, .. } => match of {
+                Along::Softmax => "Softmax",
+                Along::LogSoftmax => "LogSoftmax",
+                Along::ArgMax => "ArgMax",
+            },
+            Self::Exp => "Exp",
+            Self::Log => "Log",
+            Self::Sqrt => "Sqrt",
         }
     }
 
     /// True if the client computes it on the result, in floating point.
     pub fn is_finish(&self) -> bool {
-        matches!(self, Self::Softmax | Self::ArgMax | Self::Sigmoid)
+        matches!(
+            self,
+            Self::Softmax
+                | Self::ArgMax
+                | Self::Sigmoid
+                | Self::Along { .. }
+                | Self::Exp
+                | Self::Log
+                | Self::Sqrt
+        )
+    }
+
+    /// What the client computes of a value of this shape; `None` for an operator of the network, and
+    /// for a dimension that the value has not.
+    pub fn finish(&self, input: &[usize]) -> Option<Finish> {
+        match *self {
+            Self::Softmax => Some(Finish::Softmax),
+            Self::ArgMax => Some(Finish::ArgMax),
+            Self::Sigmoid => Some(Finish::Sigmoid),
+            Self::Along { of, axis } => Finish::along(of, axis, input),
+            Self::Exp => Some(Finish::Exp),
+            Self::Log => Some(Finish::Log),
+            Self::Sqrt => Some(Finish::Sqrt),
+            _ => None,
+        }
     }
 
     /// True if it is a function of the shares that parties compute together.
@@ -243,8 +293,16 @@ impl Op {
 }
 
 impl Graph {
+    /// What the client computes at the end, in order.
+    pub fn finish(&self) -> Vec<Finish> {
+        let (_, tail) = self.tail();
+        let node = |index: usize| &self.nodes[index];
+        let of = |&index: &usize| node(index).op.finish(&node(node(index).inputs[0]).shape);
+        tail.iter().filter_map(of).collect()
+    }
+
     /// Where the part begins that the client computes in floating point: the value before the first
-    /// of `Softmax`, `ArgMax` and `Sigmoid` on the way to the output, or the output itself; and
+    /// of its operators ([`Op::is_finish`]) on the way to the output, or the output itself; and
     /// those operators' nodes in order, with any `Reshape` between or after them.
     pub fn tail(&self) -> (usize, Vec<usize>) {
         let (mut value, mut nodes) = (self.output, Vec::new());

@@ -8,6 +8,7 @@
 
 mod convolution;
 pub mod features;
+pub mod finish;
 pub mod fixed;
 pub mod float;
 pub mod function;

@@ -12,13 +12,12 @@ use thiserror::Error;
 
 use crate::{
     convolution::{Convolution, Longs, Numbers, Shorts, Words},
+    finish::Finish,
     fixed::{
-        ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
-        ValueSpec,
+        ActivationOp, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp, ValueSpec,
         dither::{self, Dither, Place},
         scalar,
     },
-    float,
     geometry::Window,
     layout::{self, Source},
 };
@@ -214,9 +213,7 @@ pub fn finish(finish: &[Finish], spec: &ValueSpec, integers: &[i32], batch: usiz
     let decode = |&value: &i32| (f64::from(value) * scale) as f32;
     let image = |integers: &[i32]| {
         let decoded: Vec<f32> = integers.iter().map(decode).collect();
-        finish
-            .iter()
-            .fold(decoded, |value, &op| float::finish(op, &value))
+        finish.iter().fold(decoded, |value, op| op.apply(&value))
     };
     integers
         .chunks(integers.len().div_ceil(batch))

@@ -17,7 +17,7 @@ use thiserror::Error;
 pub use lower::{FINE_WEIGHT_BITS, lower, lower_finely};
 
 use crate::{
-    fixed::Finish,
+    finish::Finish,
     geometry::ConvGeometry,
     graph::GraphError,
     layout::{self, Source},

@@ -6,7 +6,8 @@ use crate::common::{
     random_network, size,
 };
 use pronghorn_graph::{
-    fixed::{ActivationOp, Finish, FixedGraph, FixedOp, LocalOp},
+    finish::Finish,
+    fixed::{ActivationOp, FixedGraph, FixedOp, LocalOp},
     float::{self, Roles},
     geometry::Window,
     graph::Op,

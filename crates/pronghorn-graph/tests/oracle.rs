@@ -1,9 +1,9 @@
 //! The oracle against values computed by hand.
 
 use pronghorn_graph::{
+    finish::Finish,
     fixed::{
-        ActivationOp, Finish, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp,
-        ValueSpec,
+        ActivationOp, FixedError, FixedGraph, FixedNode, FixedOp, Linear, LocalOp, ValueSpec,
         dither::{Dither, Place},
     },
     geometry::{ConvGeometry, Window},

@@ -101,7 +101,7 @@ fn the_softmax_is_left_to_the_client() {
     let mut net = network(3);
     let inputs = net.random.reals(84, -1.0, 1.0);
     let graph = polynomial(&net.graph, &inputs, 1, 8);
-    assert_eq!(graph.finish, [pronghorn_graph::fixed::Finish::Softmax]);
+    assert_eq!(graph.finish, [pronghorn_graph::finish::Finish::Softmax]);
     assert_eq!(graph.result().shape, [3]);
 }
 

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, io};
 
 use pronghorn_graph::{
-    fixed::Finish,
+    finish::Finish,
     geometry::ConvGeometry,
     polynomial::{Layer, PolyGraph, PolyNode, PolyOp},
 };

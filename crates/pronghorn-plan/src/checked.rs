@@ -9,7 +9,8 @@ use std::{collections::BTreeSet, ops::Deref, sync::Arc};
 
 use pronghorn_graph::{
     features::FeatureScales,
-    fixed::{Finish, Interval, ValueSpec},
+    finish::{self, Finish},
+    fixed::{Interval, ValueSpec},
     names::{MAX_NAME, is_shown, of_classes},
 };
 use pronghorn_he::bfv::Parameters;
@@ -393,6 +394,12 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
             "it has {} functions, more than {MAX_FINISH}",
             plan.finish.len()
         );
+        return field("finish", reason);
+    }
+    // Reshapes between operations are no part of plans, so that only sizes tell.
+    let result = plan.steps.get(plan.output).map_or(0, elements);
+    if !finish::goes_with(&plan.finish, result) {
+        let reason = "an operation over a dimension does not go with the result".into();
         return field("finish", reason);
     }
     let sum = |of: fn(&Step) -> usize| plan.steps.iter().map(of).fold(0, usize::saturating_add);

@@ -2,7 +2,8 @@
 
 use pronghorn_graph::{
     features::FeatureScales,
-    fixed::{Finish, ValueSpec},
+    finish::{self, Finish},
+    fixed::ValueSpec,
     oracle::{self, OracleError},
 };
 use serde::{Deserialize, Serialize};
@@ -248,20 +249,15 @@ impl Plan {
 
     /// Shape of the result after [`Plan::finish`].
     pub fn output_shape(&self) -> Vec<usize> {
-        if self.finish.contains(&Finish::ArgMax) {
-            vec![1]
-        } else {
-            self.result().shape.clone()
-        }
+        let shape = &self.result().shape;
+        finish::shape_after(&self.finish, shape).unwrap_or_else(|| shape.clone())
     }
 
     /// The client's knowledge after a run, in words.
     pub fn client_learns(&self) -> String {
         self.trust.client_learns_with(match self.finish.last() {
             Some(Finish::Class) => "the class of its input alone",
-            Some(Finish::ArgMax | Finish::Softmax | Finish::Sigmoid) => {
-                "its output and the values that it is taken from"
-            }
+            Some(_) => "its output and the values that it is taken from",
             None => "its output",
         })
     }

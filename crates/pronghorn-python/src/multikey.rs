@@ -11,7 +11,7 @@ use std::{
 };
 
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn};
-use pronghorn_graph::{fixed::Finish, float, polynomial::PolyGraph};
+use pronghorn_graph::{finish::Finish, polynomial::PolyGraph};
 use pronghorn_he::multikey::Party;
 use pronghorn_multikey::{
     Aim,
@@ -179,7 +179,7 @@ impl Plan {
 /// A result after the client's operations.
 fn finished_values(finish: &[Finish], result: &[f64]) -> Vec<f32> {
     let value = result.iter().map(|&x| x as f32).collect();
-    (finish.iter()).fold(value, |value: Vec<f32>, &op| float::finish(op, &value))
+    (finish.iter()).fold(value, |value: Vec<f32>, op| op.apply(&value))
 }
 
 /// A cloud for one model that it cannot read.
@@ -512,8 +512,7 @@ impl CloudClient {
                 let image: Vec<f64> = image.iter().map(|&x| x.into()).collect();
                 let result = client.predict(&image).map_err(refused)?;
                 let value: Vec<f32> = result.iter().map(|&x| x as f32).collect();
-                finished
-                    .extend((finish.iter()).fold(value, |value, &op| float::finish(op, &value)));
+                finished.extend((finish.iter()).fold(value, |value, op| op.apply(&value)));
                 plain.extend(result);
                 watch.report((index + 1) as f64);
             }

@@ -18,7 +18,7 @@ from pronghorn._model.expected import ExpectedError
 from pronghorn._model.regression import Regression
 from pronghorn._model.report import Report, StepSeconds
 from pronghorn._model.stats import Stats
-from pronghorn._outputs import INDICES, Classes, Predictions
+from pronghorn._outputs import INDICES, OF_EACH, Classes, Predictions
 from pronghorn.errors import RunError
 from pronghorn.onnx import ImportedModel
 
@@ -111,7 +111,7 @@ class Verification:
             tolerance=tolerance * _result_unit(self.compiled.plan_json()),
             outputs=self.kind,
             is_quantised=self.is_quantised,
-            is_finished=bool(self.finish),
+            is_finished=not set(self.finish) <= OF_EACH,
             are_indices=bool(INDICES & set(self.finish)),
             argmax_agreement=_agreement(secure, floating),
             max_abs_difference=float(np.abs(runs.secure - runs.floating).max()),

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from pronghorn._inputs import clamped_text
 from pronghorn._outputs import Predictions, beyond_samples
 from pronghorn.cli.console import say
-from pronghorn.cli.pieces import Attempts, Party, Pieces, check_format, digest, end_of_failures, write
+from pronghorn.cli.pieces import MARKS, Attempts, Party, Pieces, check_format, digest, end_of_failures, write
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.wanted import Opened
 from pronghorn.errors import InputError, InputWarning, RangeWarning
@@ -134,7 +135,7 @@ class Running(Generic[Party]):
                 if found is None:
                     self.pieces.fail(piece, shape)
                 else:
-                    self.pieces.add(piece, *found)
+                    self.pieces.add(piece, found)
                 done += len(piece)
                 if bar.progress is not None:
                     bar.progress(done, total)
@@ -155,18 +156,20 @@ class Running(Generic[Party]):
 
         write(self.out, images.titles, self.pieces, read)
         accuracy = self.opened.accuracy(self.pieces.found(read))
-        known = [each.beyond_samples for each in self.pieces.found(read) if each.beyond_samples is not None]
-        beyond = sum(int(np.count_nonzero(each)) for each in known) if known else None
+        marks = {name: self.pieces.marked(name, read) for name in MARKS}
+        counts = {name: None if flags is None else int(np.count_nonzero(flags)) for name, flags in marks.items()}
         self.pieces.remove()
-        if beyond:
+        if beyond := counts["beyond_samples"]:
             warnings.warn(beyond_samples(beyond, len(images)), RangeWarning, stacklevel=2)
+        if marks["clamped"] is not None and (problem := clamped_text(marks["clamped"])):
+            warnings.warn(problem, RangeWarning, stacklevel=2)
         if as_json:
             record = {
                 "images": len(images),
                 "pieces": len(self.missing),
                 "piece": self.pieces.work["piece"],
                 "failures": self.attempts.failures,
-                "beyond_samples": beyond,
+                **counts,
                 "seconds": time.monotonic() - self.attempts.started,
                 "accuracy": accuracy,
                 "out": str(self.out),

@@ -39,7 +39,7 @@ from pronghorn.cli.options import (
     OutputValueOption,
     Preparation,
 )
-from pronghorn.cli.pieces import Attempts
+from pronghorn.cli.pieces import Answer, Attempts
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.results import SHOWN, Results
 from pronghorn.cli.signals import end_with_stdin, interrupt_on_signals
@@ -387,7 +387,7 @@ def _predict_pieces(
     as_json: bool,
 ) -> None:
     """Predicts all inputs piece by piece, and writes the results once all are there."""
-    attempts = Attempts(lambda: at.open(channel), lambda party, images: (party.predict(images), None), work.give_up)
+    attempts = Attempts(lambda: at.open(channel), lambda party, images: Answer(party.predict(images)), work.give_up)
     with ExitStack() as stack:
         with closing(attempts):
             party = attempts.connected()

@@ -14,6 +14,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TextIO, TypeVar
 
@@ -30,6 +31,16 @@ Flags = npt.NDArray[np.bool_]
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True)
+class Answer:
+    """The results of a piece."""
+
+    outputs: Floats
+    beyond_samples: Flags | None = None
+    """As of `Predictions`, and the next."""
+    clamped: Flags | None = None
+
+
 class Answering(Protocol):
     """A connection to whoever predicts."""
 
@@ -44,15 +55,17 @@ LONGEST_PAUSE = 60.0
 LONGEST_WAITS = {"owner-away": 5.0}
 """The same by what is wrong, where it costs little to ask."""
 
-VERSION = 2
+VERSION = 3
 """Of the layout of a folder of pieces."""
 
 FAILED_CHECK = "failed-check"
 """The code of a prediction of which a check of decrypted values has failed. The session goes on."""
 SHOWN_FAILURES = 5
 
+MARKS = ("beyond_samples", "clamped")
+"""Of `Predictions`: what is kept of each image."""
 UNKNOWN = np.int8(-1)
-"""Stands for a flag that the plan does not give."""
+"""Stands for a mark that is not known."""
 
 FORMATS = (".parquet", ".csv", ".npz", ".npy")
 
@@ -126,13 +139,13 @@ class Pieces:
         """The images of each piece of which a check has failed."""
         return [piece for piece in self.missing() if self._file(piece, FAILED).exists()]
 
-    def add(self, piece: range, outputs: Floats, beyond_samples: Flags | None = None) -> None:
-        """Keeps the results of a piece, and which of them are beyond those of samples.
+    def add(self, piece: range, answer: Answer) -> None:
+        """Keeps the results of a piece.
 
         Raises:
             OutputError: they cannot be written.
         """
-        self._keep(self._file(piece), outputs, beyond_samples)
+        self._keep(self._file(piece), answer)
         self._file(piece, FAILED).unlink(missing_ok=True)
 
     def fail(self, piece: range, shape: tuple[int, ...]) -> None:
@@ -142,16 +155,19 @@ class Pieces:
         Raises:
             OutputError: it cannot be written.
         """
-        self._keep(self._file(piece, FAILED), np.zeros((len(piece), *shape), np.float32), None)
+        self._keep(self._file(piece, FAILED), Answer(np.zeros((len(piece), *shape), np.float32)))
 
-    def _keep(self, path: Path, outputs: Floats, beyond_samples: Flags | None) -> None:
+    def _keep(self, path: Path, answer: Answer) -> None:
+        # As many bytes whether they are known or not.
+        marks = np.full((len(MARKS), len(answer.outputs)), UNKNOWN)
+        for place, name in enumerate(MARKS):
+            if (known := getattr(answer, name)) is not None:
+                marks[place] = known
         with _writing(path):
             coming = path.with_suffix(".coming")
             with coming.open("wb") as file:
-                np.save(file, outputs)
-                # As many bytes whether they are known or not.
-                flags = np.full(len(outputs), UNKNOWN) if beyond_samples is None else beyond_samples.astype(np.int8)
-                np.save(file, flags)
+                np.save(file, answer.outputs)
+                np.save(file, marks)
                 file.flush()
                 os.fsync(file.fileno())
             coming.replace(path)
@@ -166,9 +182,18 @@ class Pieces:
         """The predictions of all pieces, in order."""
         for piece in self.all():
             with self._file(piece).open("rb") as file:
-                outputs, flags = np.load(file), np.load(file)
-            known = None if np.any(flags == UNKNOWN) else flags.astype(np.bool_)
-            yield replace(read(outputs), beyond_samples=known)
+                outputs, marks = np.load(file), np.load(file)
+            known = {
+                name: flags.astype(np.bool_)
+                for name, flags in zip(MARKS, marks, strict=True)
+                if not np.any(flags == UNKNOWN)
+            }
+            yield replace(read(outputs), **known)
+
+    def marked(self, name: str, read: Read) -> Flags | None:
+        """A mark of all images; None where it is not known of all."""
+        known = [getattr(found, name) for found in self.found(read)]
+        return None if any(each is None for each in known) else np.concatenate(known)
 
     def __len__(self) -> int:
         """Images in all."""
@@ -254,8 +279,8 @@ class Attempts(Generic[Party]):
 
     connect: Callable[[], Party]
     """Makes a connection."""
-    ask: Callable[[Party, Floats], tuple[Floats, Flags | None]]
-    """The outputs of a piece, and which are beyond those of samples."""
+    ask: Callable[[Party, Floats], Answer]
+    """The results of a piece."""
     give_up: float
     """Seconds without a result after which a failure is final."""
     client: Party | None = None
@@ -272,9 +297,8 @@ class Attempts(Generic[Party]):
         """
         return self._insist(lambda client: client)
 
-    def predict(self, images: Floats) -> tuple[Floats, Flags | None] | None:
-        """The outputs of a piece, and which are beyond those of samples; None where a check of them has failed. The
-        server is told nothing of that.
+    def predict(self, images: Floats) -> Answer | None:
+        """The results of a piece; None where a check of them has failed. The server is told nothing of that.
 
         Raises: as `connected`.
         """
@@ -351,8 +375,7 @@ def write(out: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
 
 
 def _tables(titles: Titles, pieces: Pieces, read: Read) -> Iterator[dict[str, Any]]:
-    """The columns of each piece: index and name of the input, class and its probability, whether the result is beyond
-    those of samples, outputs."""
+    """The columns of each piece: index and name of the input, class and its probability, marks, outputs."""
     first = 0
     for found in pieces.found(read):
         last = first + len(found)
@@ -363,8 +386,9 @@ def _tables(titles: Titles, pieces: Pieces, read: Read) -> Iterator[dict[str, An
                 table["name"] = found.named()
             if found.probabilities is not None:
                 table["probability"] = found.probabilities.max(axis=1).tolist()
-        if found.beyond_samples is not None:
-            table["beyond_samples"] = found.beyond_samples.tolist()
+        for name in MARKS:
+            if (marks := getattr(found, name)) is not None:
+                table[name] = marks.tolist()
         table["outputs"] = found.outputs.reshape(len(found), -1).tolist()
         first = last
         yield table
@@ -417,7 +441,7 @@ def _write_npz(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
         "outputs": lambda found: found.outputs,
         "classes": lambda found: found.classes,
         "probabilities": lambda found: found.probabilities,
-        "beyond_samples": lambda found: found.beyond_samples,
+        **{name: attrgetter(name) for name in MARKS},
     }
     first = next(pieces.found(read))
     with zipfile.ZipFile(path, "w") as archive:

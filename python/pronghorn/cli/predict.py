@@ -19,7 +19,7 @@ from pronghorn import _trust
 from pronghorn._model import Stats
 from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
-from pronghorn._outputs import Predictions
+from pronghorn._outputs import Predictions, finish_of
 from pronghorn._security import security_bits
 from pronghorn.cli.channel import ClientChannel
 from pronghorn.cli.inputs import check_range, read_names
@@ -32,7 +32,7 @@ from pronghorn.cli.options import (
     ThreadsOption,
     TrustOption,
 )
-from pronghorn.cli.pieces import Attempts, Flags
+from pronghorn.cli.pieces import Answer, Attempts
 from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared, warn_of_limit
 from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
@@ -170,7 +170,7 @@ def predict(
     names = read_names(wanted.names)
     with connection.open(channel) as client, progress_bar() as bar:
         plan = json.loads(client.plan_json())
-        batch = wanted.read(inputs, client, plan["finish"], preparation)
+        batch = wanted.read(inputs, client, finish_of(plan), preparation)
         check_range(batch.images, client.plan_json(), preparation, batch.were_bytes)
         if output is not None:
             output.reserve(len(batch.images), client.output_shape)
@@ -212,7 +212,7 @@ def _predict_pieces(
         with closing(attempts):
             client = attempts.connected()
             plan = json.loads(client.plan_json())
-            opened = wanted.open(inputs, client, plan["finish"], preparation)
+            opened = wanted.open(inputs, client, finish_of(plan), preparation)
             whose = {"plan": client.plan_hash}
             size = work.size(out) or client.piece
             check_range(opened.images[:size], client.plan_json(), preparation, opened.were_bytes)
@@ -220,11 +220,11 @@ def _predict_pieces(
             same = replace(connection, plan_hash=client.plan_hash, model=client.model)
             attempts.connect = lambda: same.open(channel, max(running.left, 1))
             running.predict(client.output_shape)
-        running.end(plan["finish"], tuple(plan["class_names"]), as_json)
+        running.end(finish_of(plan), tuple(plan["class_names"]), as_json)
 
 
-def _ask(client: Client, images: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], Flags | None]:
-    return client.predict(images), client.last_beyond_samples
+def _ask(client: Client, images: npt.NDArray[np.float32]) -> Answer:
+    return Answer(client.predict(images), client.last_beyond_samples, client.last_clamped)
 
 
 def _run(client: Client, batch: Batch, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:

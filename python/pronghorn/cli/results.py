@@ -20,6 +20,12 @@ SHOWN_VALUES = 10
 
 Record = dict[str, Any]
 
+DOUBTS = {
+    "beyond_samples": " (beyond the samples: likely wrong)",
+    "clamped": " (input beyond the plan's range: may be wrong)",
+}
+"""What is said of an image's result, by the mark of `Predictions` that holds, the worst first."""
+
 
 class Results:
     """The result of each image."""
@@ -45,7 +51,7 @@ class Results:
         """For programs."""
         classes = {} if self._found.classes is None else {"classes": self._found.classes.tolist()}
         results = [
-            {"input": title, **self._entry(index), **self._beyond(index)} for index, title in enumerate(self._titles)
+            {"input": title, **self._entry(index), **self._marks(index)} for index, title in enumerate(self._titles)
         ]
         return {"outputs": self._found.kind, **classes, "results": results}
 
@@ -53,8 +59,8 @@ class Results:
         """For people: the first `shown` images; `out` is the file that has all."""
         count = len(self._titles)
         for index, title in enumerate(self._titles[:shown]):
-            mark = " (beyond the samples: likely wrong)" if self._beyond(index).get("beyond_samples") else ""
-            print(f"{title}: {self._line(index)}{mark}")
+            doubts = [DOUBTS[name] for name, holds in self._marks(index).items() if holds]
+            print(f"{title}: {self._line(index)}{''.join(doubts[:1])}")
         if count > shown:
             print(f"and {count - shown} more" + (f", all in {out}" if out else " (--out FILE writes all)"))
 
@@ -68,10 +74,9 @@ class Results:
             return self._named(int(self._found.classes[index]))
         return {"values": self._found.outputs[index].tolist()}
 
-    def _beyond(self, index: int) -> Record:
-        """Whether one image's result is beyond those of the samples, where that is known."""
-        known = self._found.beyond_samples
-        return {} if known is None else {"beyond_samples": bool(known[index])}
+    def _marks(self, index: int) -> Record:
+        """Why one image's result may be wrong: each reason that is known to hold or not."""
+        return {name: bool(known[index]) for name in DOUBTS if (known := getattr(self._found, name)) is not None}
 
     def _line(self, index: int) -> str:
         """One image's result in words."""

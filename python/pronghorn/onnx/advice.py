@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-CUT = "or end the model before it (--output NAME, output=NAME)"
+OUTPUT = "--output NAME, output=NAME"
+
+CUT = f"or end the model before it ({OUTPUT})"
 
 FLOAT_MODEL = "export the float model; Pronghorn quantises it itself"
 
@@ -15,9 +17,6 @@ CONVOLUTIONS = "use convolutions, or a recurrent network"
 PREPARE = "apply such steps before sending, and export the model without them"
 
 PREPARES = (
-    "Less",
-    "Greater",
-    "Equal",
     "IsNaN",
     "ai.onnx.ml.Binarizer",
     "ai.onnx.ml.CategoryMapper",
@@ -25,24 +24,28 @@ PREPARES = (
     "ai.onnx.ml.LabelEncoder",
     "ai.onnx.ml.OneHotEncoder",
 )
-"""Steps that data owners take themselves: comparisons, and what becomes of missing values and categories."""
+"""Steps that data owners take themselves: what becomes of missing values and categories."""
+
+COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
+"""They jump; of features they are made before sending, of results after."""
 
 UNSUPPORTED = {
     **dict.fromkeys(PREPARES, ("it prepares features", PREPARE)),
+    **dict.fromkeys(
+        COMPARISONS,
+        ("it jumps", f"compare features before sending, or the result after: end the model before it ({OUTPUT})"),
+    ),
     "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
-    "ReduceL2": ("it takes the root of a computed value, as norms do", BATCH),
-    "Sqrt": ("it takes the root of a computed value, as normalisations and norms do", BATCH),
     "Reciprocal": ("it divides by a computed value", "divide by a constant"),
     "Attention": ("it multiplies matrices that are both computed, and normalises the product", CONVOLUTIONS),
     "com.microsoft.Attention": ("it multiplies matrices that are both computed", CONVOLUTIONS),
     "com.microsoft.MultiHeadAttention": ("it multiplies matrices that are both computed", CONVOLUTIONS),
     "Einsum": ("it may multiply matrices that are both computed", "write it with MatMul and a constant matrix"),
-    "Exp": (
-        "it grows beyond any fixed point",
-        "use Softmax at the end of the model, Elu or Softplus, or compute it from the result",
-    ),
-    "Log": ("it grows beyond any fixed point near zero", "end the model with Softmax, or compute it from the result"),
     "Erf": ("it is supported only as part of Gelu", "use Gelu, or Tanh in its place"),
+    "ai.onnx.ml.SVMClassifier": (
+        "its classes follow from votes over support vectors",
+        "train LinearSVC or LogisticRegression, or a multilayer perceptron",
+    ),
     "ThresholdedRelu": ("it jumps", "train it with Relu in its place"),
     "TopK": ("its order is computed from the data", "sort the result"),
     "NonMaxSuppression": ("the number of its results is computed from the data", "suppress in the result"),

@@ -25,7 +25,6 @@ from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse
 from pronghorn.onnx.joining import join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
 from pronghorn.onnx.operators import OF_SHAPES, advice_beside, lower, unsupported
-from pronghorn.onnx.operators.finish import check_log_softmax
 from pronghorn.onnx.reading import Source, initializers, names_read, read
 from pronghorn.onnx.registry import RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
@@ -85,9 +84,9 @@ class ImportedModel:
     @property
     def finish(self) -> list[str]:
         """The operators that end the model, such as `softmax`."""
-        kinds = [node["op"]["kind"] for node in json.loads(self.graph_json)["nodes"]]
+        operators = [node["op"] for node in json.loads(self.graph_json)["nodes"]]
         # Such operators stand at the end of the graph only.
-        return [kind for kind in kinds if kind in FINISH]
+        return [f"{op['of']}_along" if "of" in op else op["kind"] for op in operators if op["kind"] in FINISH]
 
     def with_class(self) -> ImportedModel:
         """The model whose result is the class.
@@ -309,11 +308,10 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     lowering.constants.update(initializers(proto.graph.initializer))
     nodes = name_constants(proto.graph.node, lowering.constants, lowering.opset)
     nodes = _needed(rewrite(nodes, lowering.constants), output)
-    used = {name for node in nodes for name in node.input} | {output}
-    check_log_softmax(nodes, lowering.opset, output)
+    readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
         for node in nodes:
-            lower(lowering, node, used)
+            lower(lowering, node, readers)
     except UnsupportedModelError as error:
         others = unsupported(nodes, lowering.constants)
         raise error.listing(others, advice_beside(error.operator, others)) from None

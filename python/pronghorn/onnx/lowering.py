@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float32]
 MAX_ELEMENTS = 1 << 28
 """Most elements of one value, as in `geometry.rs`; refused before anything of that size is made."""
 
-FINISH = ("softmax", "arg_max", "sigmoid")
+FINISH = ("softmax", "arg_max", "sigmoid", "along", "exp", "log", "sqrt")
 """Operators that the client computes on the result."""
 
 MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
@@ -132,8 +132,8 @@ class Lowering:
 
     def finish_of(self, value: Value) -> str | None:
         """The operator on the client that `value` comes from, if any."""
-        kind = self._last_node(value)["op"]["kind"]
-        return kind if kind in FINISH else None
+        op = self._last_node(value)["op"]
+        return op.get("of", op["kind"]) if op["kind"] in FINISH else None
 
     def _without_sigmoid(self, value: Value) -> str | None:
         """As `finish_of`, after every Sigmoid at the end has become a function within the network."""
@@ -242,7 +242,7 @@ class Lowering:
         if inner == value.inner:
             return value
         made = self.nodes[value.index]
-        if made["op"]["kind"] in ("sigmoid", "softmax"):
+        if made["op"]["kind"] in ("sigmoid", "softmax", "exp", "log", "sqrt"):
             # The client computes these last, on a result that has its shape already.
             before = self.reshape(site, Value(made["inputs"][0], value.shape), inner)
             return self.emit(site, made["op"], [before], inner)

@@ -5,7 +5,6 @@ use std::mem;
 use super::Run;
 use crate::{
     convolution::{Convolution, Floats},
-    fixed::Finish,
     geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
     layout, shape,
@@ -127,9 +126,16 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
             let sources = layout::take(shape_of(0), *axis, indices).into_iter();
             sources.map(|index| x[index]).collect()
         }
-        Op::Softmax => finish(Finish::Softmax, x),
-        Op::ArgMax => finish(Finish::ArgMax, x),
-        Op::Sigmoid => finish(Finish::Sigmoid, x),
+        Op::Softmax
+        | Op::ArgMax
+        | Op::Sigmoid
+        | Op::Along { .. }
+        | Op::Exp
+        | Op::Log
+        | Op::Sqrt => match node.op.finish(shape_of(0)) {
+            Some(finish) => finish.apply(x),
+            None => x.to_vec(),
+        },
     }
 }
 
@@ -159,25 +165,6 @@ fn each(
     in_place(run, index, values, |x| {
         x.iter_mut().for_each(|x| *x = value(*x));
     })
-}
-
-/// The client's last operation, on one image's result: the float network and the decoded secure
-/// result share it.
-pub fn finish(op: Finish, x: &[f32]) -> Vec<f32> {
-    match op {
-        Finish::Softmax => {
-            let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let powers: Vec<f32> = x.iter().map(|x| (x - most).exp()).collect();
-            let sum: f32 = powers.iter().sum();
-            powers.iter().map(|power| power / sum).collect()
-        }
-        Finish::ArgMax => {
-            let larger = |best: usize, i: usize| if x[i] > x[best] { i } else { best };
-            vec![(0..x.len()).fold(0, larger) as f32]
-        }
-        Finish::Class => x.to_vec(),
-        Finish::Sigmoid => x.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
-    }
 }
 
 /// Channels, height and width, of a shape the graph's validation has found to be an image.

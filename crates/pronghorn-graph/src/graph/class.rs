@@ -60,6 +60,11 @@ impl Graph {
             let shape = shape.clone();
             return Err(ClassError::Shape { shape });
         }
+        let is_value = has(&Op::Exp) || has(&Op::Log) || has(&Op::Sqrt);
+        if count == 1 && is_value {
+            let shape = shape.clone();
+            return Err(ClassError::Shape { shape });
+        }
         if has(&Op::Sigmoid) && count > 1 {
             return Err(ClassError::Labels { labels: count });
         }

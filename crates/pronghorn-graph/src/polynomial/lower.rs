@@ -2,7 +2,6 @@
 
 use super::{Factor, Layer, PolyGraph, PolyNode, PolyOp, PolynomialError};
 use crate::{
-    fixed::Finish,
     float::Profile,
     geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
@@ -54,12 +53,6 @@ fn lowered(
 ) -> Result<PolyGraph, PolynomialError> {
     graph.validate()?;
     let (result, tail) = graph.tail();
-    let finish = tail.iter().filter_map(|&node| match graph.nodes[node].op {
-        Op::Softmax => Some(Finish::Softmax),
-        Op::ArgMax => Some(Finish::ArgMax),
-        Op::Sigmoid => Some(Finish::Sigmoid),
-        _ => None,
-    });
     let mut lowering = Lowering {
         graph,
         weight_bits: 0,
@@ -90,7 +83,7 @@ fn lowered(
         name: graph.name.clone(),
         nodes: lowering.nodes,
         output: value_of[result],
-        finish: finish.collect(),
+        finish: graph.finish(),
         class_names: Vec::new(),
     })
 }
@@ -176,7 +169,11 @@ impl Lowering<'_> {
             | Op::MaxPool { .. }
             | Op::Softmax
             | Op::ArgMax
-            | Op::Sigmoid => {
+            | Op::Sigmoid
+            | Op::Along { .. }
+            | Op::Exp
+            | Op::Log
+            | Op::Sqrt => {
                 return Err(PolynomialError::NotPolynomial {
                     node: node.name.clone(),
                     operator: node.op.name(),

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     fixed::{
-        ActivationOp, Finish, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec,
-        argmax_bounds, product_bounds,
+        ActivationOp, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec, argmax_bounds,
+        product_bounds,
     },
     float::Profile,
     geometry::Window,
@@ -34,7 +34,7 @@ pub(super) fn build(
     chooser: &dyn PrecisionChooser,
     options: &QuantiseOptions,
 ) -> Result<Scaled, QuantiseError> {
-    let (result, tail) = graph.tail();
+    let (result, _) = graph.tail();
     let needed = needed(graph, result);
     let ranges = ranges::of(
         graph,
@@ -72,19 +72,11 @@ pub(super) fn build(
             builder.place[index] = builder.even(builder.place[index])?;
         }
     }
-    let finish = tail
-        .iter()
-        .filter_map(|&index| match graph.nodes[index].op {
-            Op::Softmax => Some(Finish::Softmax),
-            Op::ArgMax => Some(Finish::ArgMax),
-            Op::Sigmoid => Some(Finish::Sigmoid),
-            _ => None,
-        });
     let fixed = FixedGraph {
         name: graph.name.clone(),
         output: builder.place[result],
         nodes: builder.nodes,
-        finish: finish.collect(),
+        finish: graph.finish(),
     };
     Ok(Scaled {
         graph: without_dead(fixed),
@@ -319,7 +311,13 @@ impl<'a> Builder<'a> {
                 let (axis, indices) = (*axis, indices.clone());
                 self.rearranged(LocalOp::Take { axis, indices }, input(0))
             }
-            Op::Softmax | Op::ArgMax | Op::Sigmoid => {
+            Op::Softmax
+            | Op::ArgMax
+            | Op::Sigmoid
+            | Op::Along { .. }
+            | Op::Exp
+            | Op::Log
+            | Op::Sqrt => {
                 let reason = "supported only as the end of the model";
                 Err(self.operator_error(OperatorError::parameter(
                     "its place",

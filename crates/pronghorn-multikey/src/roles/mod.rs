@@ -74,7 +74,11 @@ mod summary;
 
 use std::sync::Arc;
 
-use pronghorn_graph::{fixed::Finish, names::is_shown, polynomial::PolyGraph};
+use pronghorn_graph::{
+    finish::{Finish, shape_after},
+    names::is_shown,
+    polynomial::PolyGraph,
+};
 use pronghorn_he::{
     ckks::{self, Parameters, wire::packed_len},
     multikey::{
@@ -138,10 +142,7 @@ impl Face {
 
     /// The shape of a result after the client's operations.
     pub fn output_shape(&self) -> Vec<usize> {
-        match self.finish.contains(&Finish::ArgMax) {
-            true => vec![1],
-            false => self.output.clone(),
-        }
+        shape_after(&self.finish, &self.output).unwrap_or_else(|| self.output.clone())
     }
 
     /// Refuses shapes that are not the network's, and names that cannot be printed.

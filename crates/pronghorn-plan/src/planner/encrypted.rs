@@ -150,7 +150,9 @@ fn with_bits(
     let (input, result) = specs(&graph);
     let (integers, _) = oracle::quantise_input(&input, source.tested)?;
     let found = evaluate(&graph, &input, &result, &integers);
-    let fidelity = source.target.fidelity(&result, &found, aim);
+    let fidelity = source
+        .target
+        .fidelity((&result, &found), &graph.finish, aim);
     Ok((graph, fidelity))
 }
 

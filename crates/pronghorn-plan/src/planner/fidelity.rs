@@ -1,6 +1,6 @@
 //! How close a plan comes to the float network: measured while planning, and stated.
 
-use pronghorn_graph::{fixed::ValueSpec, oracle};
+use pronghorn_graph::{finish::Finish, fixed::ValueSpec, oracle};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -259,11 +259,27 @@ pub(super) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// The expected error of a network with these results.
-    pub fn fidelity(&self, result: &ValueSpec, integers: &[i32], aim: f64) -> Fidelity {
+    /// The expected error of a network with these results and this end. It is that of what the client
+    /// gets, where that is a function of each value, and else of the values before.
+    pub fn fidelity(
+        &self,
+        (result, integers): (&ValueSpec, &[i32]),
+        end: &[Finish],
+        aim: f64,
+    ) -> Fidelity {
         let images = self.wanted.len() / self.outputs;
-        let found = oracle::finish(&[], result, integers, images);
-        Fidelity::new(&found, self, aim)
+        let of_each = match end.iter().all(|finish| finish.is_unbounded()) {
+            true => end,
+            false => &[],
+        };
+        let found = oracle::finish(of_each, result, integers, images);
+        let first = self.wanted.to_vec();
+        let wanted = of_each.iter().fold(first, |values, op| op.apply(&values));
+        let target = Target {
+            wanted: &wanted,
+            ..*self
+        };
+        Fidelity::new(&found, &target, aim)
     }
 
     /// The part of the images whose largest output an error of all outputs changes: that which the

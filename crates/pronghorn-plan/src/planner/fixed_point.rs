@@ -11,6 +11,7 @@ use pronghorn_graph::{
 
 use super::{
     BuildError, BuildOptions, Built, Fidelity, Opening, Rounding, Weights,
+    fidelity::WARN,
     method::{Method, Planned, Source, multiply_adds},
     precision::ModulusBudget,
     protocols::IMAGES,
@@ -59,6 +60,12 @@ const MOST_WORK: u64 = 8_000_000_000;
 /// Bits that answers take at most where they are shares, from one attempt to plan to the next:
 /// with guard bits and errors, words of 32 bits have room for the first nearly always.
 const MOST_BITS: [u32; 4] = [28, 26, 23, 20];
+
+/// Where an error stays above what users are warned of, searches for so many times the aim follow.
+const COARSER: [f64; 2] = [2.0, 4.0];
+
+/// Fewest and most bits of values that no layer reads.
+const PLAIN_BITS: [u32; 2] = [8, 14];
 
 /// Bits of other values, where nothing bounds them but their words.
 const WORD_BITS: u32 = 32;
@@ -144,33 +151,62 @@ fn rounded(
     tolerances: &Tolerances,
     rounding: Rounding,
 ) -> Result<Built, BuildError> {
-    let search = |most_bits| Search {
+    let stated = options.error.unwrap_or(method.aim);
+    let aim = options
+        .error
+        .unwrap_or_else(|| keeping_labels(source, method.aim));
+    let search = |aim, most_bits| Search {
         source,
         method,
         options,
         tolerances,
         rounding,
         most_bits,
-        stated: options.error.unwrap_or(method.aim),
-        aim: options
-            .error
-            .unwrap_or_else(|| keeping_labels(source, method.aim)),
+        stated,
+        aim,
     };
     let caps = match method.narrow {
         true => MOST_BITS.as_slice(),
         false => &[WORD_BITS],
     };
+    let mut best = widest(&|most_bits| search(aim, most_bits).found(), caps)?;
+    // What takes too many bits for shares is planned with far fewer. A search that begins with
+    // coarser layers may end closer.
+    for times in COARSER {
+        if best.2.error <= WARN * stated {
+            break;
+        }
+        match widest(&|most_bits| search(times * aim, most_bits).found(), caps) {
+            Ok(found) if found.2.error < best.2.error => best = found,
+            _ => {}
+        }
+    }
+    built(best)
+}
+
+/// What is found with the most bits for answers with which anything is.
+fn widest(
+    found: &dyn Fn(u32) -> Result<Found, BuildError>,
+    caps: &[u32],
+) -> Result<Found, BuildError> {
     let mut refused = None;
     for &most_bits in caps {
-        match search(most_bits).found() {
-            Ok(found) => return built(found),
+        match found(most_bits) {
             Err(error) if is_too_wide(&error) => {
                 refused.get_or_insert(error);
             }
-            Err(error) => return Err(error),
+            found => return found,
         }
     }
     Err(refused.expect("there is a cap"))
+}
+
+/// Bits of values that no layer reads, such as the result of a function, whose errors are a part of
+/// the result's: so many that rounding and the function's table, together half a unit, are about
+/// half of it. A range is some five times the spread.
+fn plain_bits(error: f64) -> u32 {
+    let units = 5.0 / error.max(f64::MIN_POSITIVE);
+    (units.log2().ceil() as u32).clamp(PLAIN_BITS[0], PLAIN_BITS[1])
 }
 
 /// The aim, or down to half of it where more labels would change.
@@ -333,6 +369,7 @@ impl Search<'_> {
             margin: source.margin,
             costly_requantisation: method.circuits,
             most_bits: self.most_bits,
+            plain_input_bits: plain_bits(part * self.aim),
             ..QuantiseOptions::default()
         };
         let fixed = quantise::quantise_corrected(
@@ -447,7 +484,8 @@ fn fidelity(fixed: &FixedGraph, source: &Source<'_>, aim: f64) -> Result<Fidelit
     let images = source.tested.len() / input.len();
     let (integers, _) = oracle::quantise_input(input, source.tested)?;
     let results = oracle::evaluate(fixed, &integers, images)?;
-    Ok(source.target.fidelity(fixed.result(), &results, aim))
+    let found = (fixed.result(), results.as_slice());
+    Ok(source.target.fidelity(found, &fixed.finish, aim))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ mod tolerance;
 use std::{borrow::Cow, sync::Arc};
 
 use pronghorn_graph::{
-    fixed::Finish,
+    finish::Finish,
     float::{self, Roles},
     graph::{Graph, Tensor},
     passes,

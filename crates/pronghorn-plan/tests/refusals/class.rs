@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use pronghorn_graph::fixed::Finish;
+use pronghorn_graph::finish::Finish;
 use pronghorn_plan::{
     Engine, Plan, StepKind,
     steps::{activation::lean::Transfers, argmax::ArgMax},

@@ -14,7 +14,8 @@ use crate::common::{
 };
 use pronghorn_graph::{
     features::{FeatureScale, FeatureScales},
-    fixed::{ActivationOp, Finish, LocalOp},
+    finish::Finish,
+    fixed::{ActivationOp, LocalOp},
 };
 use pronghorn_plan::{
     Built, CheckedPlan, Engine, Plan, PlanError, StepKind, TrustLevel, WordSize,

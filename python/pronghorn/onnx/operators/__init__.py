@@ -5,7 +5,7 @@ A new operator is one function in its family's module, with `@operator("Name")` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from onnx import NodeProto
 
@@ -33,13 +33,13 @@ from pronghorn.onnx.registry import OPERATORS, name_of
 from pronghorn.onnx.site import Site, name_of_node
 
 
-def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
+def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> None:
     """Lowers one node.
 
     Args:
         lowering: the graph so far, with the values of all nodes before it.
         node: the ONNX node.
-        used: names that some node or the model's output reads.
+        readers: names that are read, and an operator that reads each; empty for the model's output.
 
     Raises:
         UnsupportedModelError: the node cannot be imported; the error names it.
@@ -58,12 +58,20 @@ def lower(lowering: Lowering, node: NodeProto, used: set[str]) -> None:
     made = operator.lower(lowering, site)
     values = [made] if isinstance(made, Value) else made
     found = {name: value for name, value in zip(node.output, values, strict=False) if name and value is not None}
-    extra = [name for name in node.output if name and name in used and name not in found]
+    extra = [name for name in node.output if name and name in readers and name not in found]
     if extra:
-        advice = f"remove what reads it, or take {', '.join(found)} as output (--output NAME, output=NAME)"
-        site.fail(f"its output {extra[0]!r} is not supported", advice)
+        problem = f"its output {extra[0]!r} is not supported"
+        if reader := readers[extra[0]]:
+            # What else it gives is no result of the model.
+            site.fail(
+                f"{problem}, and {reader} reads it", "train one model that gives numbers, without votes of several"
+            )
+        site.fail(problem, f"take {', '.join(found)} as output (--output NAME, output=NAME)")
     lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
 
+
+ENDS = ("Exp", "Log", "LogSoftmax", "ReduceL2", "Sqrt")
+"""Operators that run at the end of a model alone."""
 
 OF_SHAPES = ("Shape", "Size")
 """Operators whose results follow from shapes, which are known."""
@@ -71,13 +79,19 @@ OF_SHAPES = ("Shape", "Size")
 
 def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[str, list[str]]:
     """The nodes whose operators cannot be imported: their names, by operator."""
-    known, found = set(constants), dict[str, list[str]]()
+    nodes, known, found = list(nodes), set(constants), dict[str, list[str]]()
+    # What the client would go on with.
+    ended = {name for node in nodes if not _is_on_result(node) for name in node.input}
     for node in nodes:
         if (is_constant(known, node) and not has_graphs(node)) or name_of(node) in OF_SHAPES:
             known.update(node.output)
-        elif name_of(node) not in OPERATORS:
+        elif name_of(node) not in OPERATORS or (node.op_type in ENDS and ended.intersection(node.output)):
             found.setdefault(name_of(node), []).append(name_of_node(node))
     return found
+
+
+def _is_on_result(node: NodeProto) -> bool:
+    return name_of(node) in OPERATORS and OPERATORS[name_of(node)].on_result
 
 
 def advice_beside(operator: str | None, others: Iterable[str]) -> str | None:

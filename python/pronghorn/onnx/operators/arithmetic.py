@@ -47,6 +47,8 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
 def _pow(lowering: Lowering, site: Site) -> Value:
     value, exponent = lowering.value(site), lowering.required(site, 1)
     power = float(exponent.reshape(())) if exponent.size == 1 else math.nan
+    if math.isclose(power, 0.5, rel_tol=1e-6):
+        return lowering.emit(site, {"kind": "sqrt"}, [value], value.inner)
     if not (power.is_integer() and 1 <= power <= MAX_POWER):
         site.fail(f"only whole exponents from 1 to {MAX_POWER} are supported", f"replace it by a polynomial, {CUT}")
     # By squaring, from the second-highest bit of the exponent down: the fewest products one after

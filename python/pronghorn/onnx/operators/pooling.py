@@ -54,6 +54,24 @@ def _global_max_pool(lowering: Lowering, site: Site) -> Value:
     return _maximum(lowering, site, value, list(range(2, len(value.shape))), keep=True)
 
 
+@operator("ReduceL2", "ReduceSumSquare")
+def _reduce_squares(lowering: Lowering, site: Site) -> Value:
+    """A sum of squares; of a norm the client takes the root."""
+    value = lowering.value(site)
+    total = _sum(lowering, site, lowering.times(site, value, value))
+    return lowering.emit(site, {"kind": "sqrt"}, [total], total.inner) if site.operator == "ReduceL2" else total
+
+
+def _sum(lowering: Lowering, site: Site, value: Value) -> Value:
+    """The sum over the axes of a node."""
+    axes = lowering.axes(site, since=18)
+    if not axes and site.integer("noop_with_empty_axes", 0):
+        return value
+    found = site.axes(axes, len(value.shape)) if axes else list(range(len(value.shape)))
+    reduced = mean(lowering, site, value, found, bool(site.integer("keepdims", 1)))
+    return lowering.affine(site, reduced, mul=math.prod(value.shape[axis] for axis in found))
+
+
 @operator("ReduceMean", "ReduceMax", "ReduceSum")
 def _reduce(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)

@@ -1,0 +1,251 @@
+//! The end of a network, which the client computes in floating point on the opened result.
+//!
+//! The client learns the values that it takes the result from. Exponentials, logarithms, roots and
+//! sigmoids tell them anyway, as far as floats go. A softmax tells them but for a constant.
+
+use serde::{Deserialize, Serialize};
+
+/// The client's last operation, in floating point, on the decoded result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// `exp(x) / sum(exp(x))` over the whole value.
+    Softmax,
+    /// Index of the largest value, the first where equal.
+    ArgMax,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// Nothing: the value is the index of a class already
+    /// ([`FixedOp::ArgMax`](crate::fixed::FixedOp::ArgMax)).
+    Class,
+    /// An operation over one dimension, at each place of the others.
+    Along {
+        /// The operation.
+        of: Along,
+        /// Elements of the dimension.
+        count: u32,
+        /// Elements of the dimensions after it.
+        inner: u32,
+    },
+    /// `exp(x)`.
+    Exp,
+    /// The natural logarithm. Values below the least positive float count as that.
+    Log,
+    /// The square root. Negative values count as 0.
+    Sqrt,
+}
+
+/// What is done over a dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Along {
+    /// `exp(x) / sum(exp(x))`.
+    Softmax,
+    /// Its natural logarithm.
+    LogSoftmax,
+    /// Index of the largest value, the first where equal. The dimension goes.
+    ArgMax,
+}
+
+impl Finish {
+    /// Its name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Softmax => "softmax",
+            Self::ArgMax => "arg_max",
+            Self::Sigmoid => "sigmoid",
+            Self::Class => "class",
+            Self::Along { of, .. } => match of {
+                Along::Softmax => "softmax_along",
+                Along::LogSoftmax => "log_softmax_along",
+                Along::ArgMax => "arg_max_along",
+            },
+            Self::Exp => "exp",
+            Self::Log => "log",
+            Self::Sqrt => "sqrt",
+        }
+    }
+
+    /// Whether it is a function of each value that makes errors larger without a bound.
+    pub fn is_unbounded(self) -> bool {
+        matches!(self, Self::Exp | Self::Log | Self::Sqrt)
+    }
+
+    /// The operation over a dimension of a value of this shape; `None` where it has no such.
+    pub fn along(of: Along, axis: usize, shape: &[usize]) -> Option<Self> {
+        let count = u32::try_from(*shape.get(axis)?).ok()?;
+        let inner = u32::try_from(shape[axis + 1..].iter().product::<usize>()).ok()?;
+        Some(Self::Along { of, count, inner })
+    }
+
+    /// The shape that it makes of another; `None` where it does not go with that.
+    pub fn shape(self, shape: &[usize]) -> Option<Vec<usize>> {
+        match self {
+            Self::ArgMax => Some(vec![1]),
+            Self::Along { of, count, inner } => {
+                let axis = (0..shape.len()).find(|&axis| {
+                    let after = shape[axis + 1..].iter().copied();
+                    shape[axis] == count as usize
+                        && after.fold(1, usize::saturating_mul) == inner as usize
+                })?;
+                let mut shape = shape.to_vec();
+                if of == Along::ArgMax {
+                    shape.remove(axis);
+                }
+                Some(shape)
+            }
+            _ => Some(shape.to_vec()),
+        }
+    }
+
+    /// Applies it to one image's result: the float network and the decoded secure result share it.
+    pub fn apply(self, x: &[f32]) -> Vec<f32> {
+        match self {
+            Self::Softmax => softmax(x),
+            Self::ArgMax => vec![largest(x) as f32],
+            Self::Class => x.to_vec(),
+            Self::Sigmoid => x.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+            Self::Along { of, count, inner } => along(of, [count as usize, inner as usize], x),
+            Self::Exp => x.iter().map(|x| x.exp()).collect(),
+            Self::Log => x.iter().map(|x| x.max(f32::MIN_POSITIVE).ln()).collect(),
+            Self::Sqrt => x.iter().map(|x| x.max(0.0).sqrt()).collect(),
+        }
+    }
+}
+
+/// Whether operations in order go with a result of so many elements.
+pub fn goes_with(finish: &[Finish], elements: usize) -> bool {
+    let after = |elements: usize, op: &Finish| match *op {
+        Finish::ArgMax => Some(1),
+        Finish::Along { of, count, inner } => {
+            let part = (count as usize).saturating_mul(inner as usize);
+            let fits = part > 0 && elements.is_multiple_of(part);
+            let left = match of {
+                Along::ArgMax => elements / (count as usize).max(1),
+                _ => elements,
+            };
+            fits.then_some(left)
+        }
+        _ => Some(elements),
+    };
+    finish.iter().try_fold(elements, after).is_some()
+}
+
+/// The shape of a result after operations in order; `None` where they do not go with it.
+pub fn shape_after(finish: &[Finish], shape: &[usize]) -> Option<Vec<usize>> {
+    let first = Some(shape.to_vec());
+    finish
+        .iter()
+        .fold(first, |shape, op| op.shape(shape?.as_slice()))
+}
+
+fn softmax(x: &[f32]) -> Vec<f32> {
+    let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let powers: Vec<f32> = x.iter().map(|x| (x - most).exp()).collect();
+    let sum: f32 = powers.iter().sum();
+    powers.iter().map(|power| power / sum).collect()
+}
+
+fn log_softmax(x: &[f32]) -> Vec<f32> {
+    let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f32 = x.iter().map(|x| (x - most).exp()).sum();
+    x.iter().map(|x| x - most - sum.ln()).collect()
+}
+
+fn largest(x: &[f32]) -> usize {
+    let larger = |best: usize, i: usize| if x[i] > x[best] { i } else { best };
+    (0..x.len()).fold(0, larger)
+}
+
+/// An operation over a dimension of so many elements, with so many after it.
+fn along(of: Along, [count, inner]: [usize; 2], x: &[f32]) -> Vec<f32> {
+    let mut made = Vec::with_capacity(x.len());
+    for part in x.chunks((count * inner).max(1)) {
+        let rows = (0..inner).map(|place| {
+            let row = part.iter().skip(place).step_by(inner);
+            row.copied().collect::<Vec<f32>>()
+        });
+        if of == Along::ArgMax {
+            made.extend(rows.map(|row| largest(&row) as f32));
+            continue;
+        }
+        let first = made.len();
+        made.resize(first + part.len(), 0.0);
+        for (place, row) in rows.enumerate() {
+            let row = match of {
+                Along::LogSoftmax => log_softmax(&row),
+                _ => softmax(&row),
+            };
+            let places = made[first..].iter_mut().skip(place).step_by(inner);
+            places.zip(row).for_each(|(made, value)| *made = value);
+        }
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two rows of three channels of two places, against the definitions.
+    #[test]
+    fn operations_over_a_dimension_are_those_of_its_rows() {
+        let x: Vec<f32> = (0..12).map(|i| ((i * 7) % 5) as f32 - 1.5).collect();
+        let shape = [2, 3, 2];
+        for (of, whole) in [
+            (Along::Softmax, softmax as fn(&[f32]) -> Vec<f32>),
+            (Along::LogSoftmax, |x| {
+                softmax(x).iter().map(|x| x.ln()).collect()
+            }),
+        ] {
+            let finish = Finish::along(of, 1, &shape).unwrap();
+            assert_eq!(finish.shape(&shape).unwrap(), shape);
+            let found = finish.apply(&x);
+            for row in 0..2 {
+                for place in 0..2 {
+                    let at = |channel: usize| (row * 3 + channel) * 2 + place;
+                    let wanted = whole(&[0, 1, 2].map(|channel| x[at(channel)]));
+                    for (channel, wanted) in wanted.into_iter().enumerate() {
+                        assert!((found[at(channel)] - wanted).abs() < 1e-6);
+                    }
+                }
+            }
+        }
+        let finish = Finish::along(Along::ArgMax, 1, &shape).unwrap();
+        assert_eq!(finish.shape(&shape).unwrap(), [2, 2]);
+        // -1.5 0.5 | 2.5 -0.5 | 1.5 -1.5 and 0.5 2.5 | -0.5 1.5 | -1.5 0.5.
+        assert_eq!(finish.apply(&x), [1.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn shapes_that_do_not_go_together_are_found() {
+        let finish = Finish::along(Along::Softmax, 0, &[3, 4]).unwrap();
+        assert_eq!(finish.shape(&[4, 3]), None);
+        assert_eq!(finish.shape(&[]), None);
+        assert_eq!(Finish::along(Along::Softmax, 2, &[3, 4]), None);
+        let class = Finish::along(Along::ArgMax, 0, &[3, 4]).unwrap();
+        assert_eq!(shape_after(&[finish, class], &[3, 4]).unwrap(), [4]);
+        assert_eq!(shape_after(&[class, class], &[3, 4]), None);
+    }
+
+    /// Fixed point may make a small value negative.
+    #[test]
+    fn roots_and_logarithms_of_negative_values_are_numbers() {
+        assert_eq!(Finish::Sqrt.apply(&[-1e-3, 4.0]), [0.0, 2.0]);
+        assert!(Finish::Log.apply(&[-1e-3, 0.0]).iter().all(|x| *x < -87.0));
+        assert_eq!(Finish::Log.apply(&[1.0]), [0.0]);
+        assert_eq!(Finish::Exp.apply(&[0.0]), [1.0]);
+    }
+
+    /// What a plan from outside may say makes no panic.
+    #[test]
+    fn operations_take_values_of_any_size() {
+        for (count, inner) in [(0, 0), (3, 0), (0, 3), (u32::MAX, 1), (5, 5), (1, 1)] {
+            for of in [Along::Softmax, Along::LogSoftmax, Along::ArgMax] {
+                let finish = Finish::Along { of, count, inner };
+                finish.apply(&[1.0; 7]);
+                finish.shape(&[7]);
+            }
+        }
+    }
+}
