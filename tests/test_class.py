@@ -133,7 +133,7 @@ def test_commands(tmp_path: Path) -> None:
         assert "accuracy" in text
         assert " %)" not in text
         found = json.loads(run(*ask, "--json"))
-        assert set(found["results"][0]) == {"input", "class", "name"}
+        assert set(found["results"][0]) == {"input", "class", "name", "clamped"}
         assert "leave --top out" in run(*ask, "--top", "2", status=2)
         assert "leave --outputs out" in run(*ask, "--outputs", "values", status=2)
         assert "cat" in run(*ask, "--limit", "5", "--outputs", "classes")

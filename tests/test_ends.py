@@ -33,7 +33,120 @@ def test_operations_over_an_axis(kind: str, attributes: dict[str, int]) -> None:
     proto = model([node(kind, "x", "y", **attributes)], IMAGE, output_dtype=TensorProto.INT64 if integers else 1)
     imported = check(proto)
     shape = {1: (4, 5), -1: (3, 4)}[attributes["axis"]] if integers and not attributes["keepdims"] else None
-    assert imported.output_shape == (shape or ((1, 4, 5) if integers else (3, 4, 5)))
+    shape = shape or ((1, 4, 5) if integers else (3, 4, 5))
+    assert imported.output_shape == shape
+    # The plan's shape is the model's.
+    loaded = pronghorn.load(proto, samples=normal(4, 20, 3, 4, 5))
+    assert tuple(loaded.compiled("client-aided").output_shape) == shape
+    assert loaded.verify(normal(5, 6, 3, 4, 5), trust="client-aided", secure=False).relative_error < 0.5
+
+
+MOVED: dict[str, tuple[list[NodeProto], tuple[int, ...]]] = {
+    "unsqueezed": ([node("ArgMax", "x", "a", axis=1, keepdims=0), node("Unsqueeze", "a one", "y")], (1, 4, 5)),
+    "flat classes": ([node("ArgMax", "x", "a", axis=1), node("Flatten", "a", "y")], (20,)),
+    "rows": ([node("LogSoftmax", "x", "s", axis=1), node("Reshape", "s rows", "y")], (3, 20)),
+    "channels last": (
+        [
+            node("Transpose", "x", "t", perm=[0, 2, 3, 1]),
+            node("Softmax", "t", "s", axis=3),
+            node("Transpose", "s", "y", perm=[0, 3, 1, 2]),
+        ],
+        (3, 4, 5),
+    ),
+    "classes in columns": (
+        [node("ArgMax", "x", "a", axis=1, keepdims=0), node("Transpose", "a", "y", perm=[0, 2, 1])],
+        (5, 4),
+    ),
+    "exponentials": ([node("Exp", "x", "e"), node("Transpose", "e", "y", perm=[0, 2, 3, 1])], (4, 5, 3)),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_results_over_an_axis_are_moved_as_the_model_says(name: str) -> None:
+    nodes, shape = MOVED[name]
+    constants = {"one": np.array([1]), "rows": np.array([0, 3, 20])}
+    integers = TensorProto.INT64 if nodes[0].op_type == "ArgMax" else TensorProto.FLOAT
+    proto = model(nodes, IMAGE, constants, output_dtype=integers)
+    assert check(proto).output_shape == shape
+    loaded = pronghorn.load(proto, samples=normal(4, 20, 3, 4, 5))
+    assert tuple(loaded.compiled("two-party").output_shape) == shape
+
+
+def test_a_result_without_its_axis_is_refused() -> None:
+    nodes = [node("Softmax", "x", "s", axis=1), node("Flatten", "s", "y")]
+    with pytest.raises(pronghorn.UnsupportedModelError, match=r"its axis is none[\s\S]*--output s"):
+        check(model(nodes, IMAGE))
+    with pytest.raises(pronghorn.UnsupportedModelError, match="over the batch"):
+        check(model([node("Softmax", "x", "y", axis=0)], IMAGE))
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_a_class_of_classes_is_that_of_the_model(trust: str) -> None:
+    """The largest of all values is not in the row whose class is the largest."""
+    nodes = [
+        node("MatMul", "x w", "m"),
+        node("Reshape", "m rows", "r"),
+        node("ArgMax", "r", "a", axis=2, keepdims=0),
+        node("Cast", "a", "c", to=TensorProto.FLOAT),
+        node("ArgMax", "c", "y", axis=1),
+    ]
+    constants = {"w": normal(6, 4, 6), "rows": np.array([0, 2, 3])}
+    proto = model(nodes, ("N", 4), constants, output_dtype=TensorProto.INT64)
+    report = pronghorn.load(proto, samples=normal(7, 60, 4)).verify(normal(8, 100, 4), trust=trust)
+    assert report.disagreements == 0
+    assert report.argmax_agreement is not None
+    assert report.argmax_agreement > 0.95
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [
+        (["Softmax", "Log"], "classes"),
+        (["LogSoftmax", "Exp"], "classes"),
+        (["LogSoftmax"], "classes"),
+        (["Sigmoid", "Log"], "values"),
+        (["Exp"], "values"),
+    ],
+)
+def test_chains_of_ends_have_probabilities_or_none(ends: list[str], kind: str) -> None:
+    names = ["m", *(f"e{at}" for at in range(len(ends) - 1)), "y"]
+    nodes = [node("MatMul", "x w", "m")]
+    nodes += [node(end, before, after) for end, before, after in zip(ends, names, names[1:], strict=False)]
+    loaded = pronghorn.load(model(nodes, ("N", 4), {"w": normal(1, 4, 3)}), samples=normal(2, 60, 4))
+    with (
+        pronghorn.serve(loaded, "127.0.0.1:0", "client-aided") as server,
+        pronghorn.connect(server.address, "client-aided") as client,
+    ):
+        found = client.classify(normal(3, 20, 4))
+    assert found.kind == kind
+    if kind == "classes":
+        assert found.probabilities is not None
+        np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, atol=1e-4)
+        assert (found.probabilities >= 0).all()
+
+
+def test_logarithms_of_nothing_are_left_out_of_the_comparison() -> None:
+    nodes = [node("MatMul", "x w", "m"), node("Relu", "m", "r"), node("Log", "r", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 4), {"w": normal(1, 4, 3)}), samples=normal(2, 60, 4) + 1)
+    with pytest.warns(pronghorn.InputWarning, match="left out of the comparison"):
+        report = loaded.verify(normal(3, 20, 4), trust="client-aided", outputs="values", secure=False)
+    assert np.isfinite(report.relative_error)
+
+
+def test_label_maps_are_compared_place_by_place() -> None:
+    nodes = [node("Conv", "x w", "c"), node("ArgMax", "c", "y", axis=1, keepdims=0)]
+    proto = model(nodes, ("N", 2, 6, 5), {"w": normal(1, 3, 2, 1, 1)}, output_dtype=TensorProto.INT64)
+    images = normal(2, 30, 2, 6, 5)
+    loaded = pronghorn.load(proto, samples=normal(3, 60, 2, 6, 5))
+    truth = run_onnx(proto, images).reshape(30, 6, 5)
+    report = loaded.verify(images, truth, trust="two-party", secure=False)
+    assert report.argmax_agreement is not None
+    assert report.accuracy_float == 1.0
+    assert report.accuracy_fixed == report.argmax_agreement > 0.95
+    assert "the same class at each place" in str(report)
+    assert "R2" not in str(report)
+    with pytest.raises(pronghorn.InputError, match="a class for each place"):
+        loaded.verify(images, truth, outputs="classes")
 
 
 def test_a_softmax_of_old_over_a_map_is_refused() -> None:
@@ -79,6 +192,17 @@ def test_the_client_ends_a_model(name: str, trust: str) -> None:
     if name == "squares":  # It ends in no such operator.
         return
     assert "the values that it is taken from" in str(loaded.plan(trust))
+
+
+@pytest.mark.parametrize("kind", ["Tanh", "Softplus", "Gelu", "HardSwish"])
+@pytest.mark.parametrize("error", [0.01, 0.004])
+def test_smooth_functions_at_the_end_are_as_precise_as_asked_for(kind: str, error: float) -> None:
+    proto = model([node("MatMul", "x w", "m"), node(kind, "m", "y")], ("N", 4), {"w": normal(1, 4, 3) / 2}, opset=22)
+    loaded = pronghorn.load(proto, samples=normal(2, 200, 4), error=error)
+    report = loaded.verify(normal(3, 40, 4), trust="two-party", outputs="values")
+    assert report.disagreements == 0
+    assert report.expected_error <= 1.2 * error
+    assert report.relative_error < 2 * error
 
 
 def test_a_segmentation_is_served(tmp_path: Path) -> None:

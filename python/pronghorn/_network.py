@@ -705,6 +705,8 @@ class Client(Shaped):
         inputs = as_inputs(in_order(x, self.columns), self.input_shape)
         bounds = planned_bounds(self.plan_json())
         warn_of_scale(inputs, bounds, stacklevel=3)
+        # Before the prediction: the time after it is the same whether a check has failed or not.
+        self.last_clamped = clamped(inputs, bounds)
         with native_errors(RunError):
             outputs, beyond, found, unkept = self._core.predict(inputs, progress)
         self.last_beyond_samples = None if beyond is None else np.array(beyond, np.bool_)
@@ -712,7 +714,6 @@ class Client(Shaped):
         self.last_stats = Stats.of(len(inputs), {**found, "beyond_samples": count})
         if count:
             warnings.warn(beyond_samples(count, len(inputs)), RangeWarning, stacklevel=3)
-        self.last_clamped = clamped(inputs, bounds)
         if problem := clamped_text(self.last_clamped):
             warnings.warn(problem, RangeWarning, stacklevel=3)
         if unkept is not None:

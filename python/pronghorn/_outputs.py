@@ -31,6 +31,19 @@ def finish_of(plan: Mapping[str, Any]) -> list[str]:
     return [end if isinstance(end, str) else f"{end['along']['of']}_along" for end in ends]
 
 
+def _simplified(finish: Sequence[str]) -> list[str]:
+    """The same with softmaxes and their logarithms in one name each."""
+    ends: list[str] = []
+    for end in finish:
+        if end == "log" and ends[-1:] in (["softmax"], ["softmax_along"]):
+            ends[-1] = "log_softmax_along"
+        elif end == "exp" and ends[-1:] == ["log_softmax_along"]:
+            ends[-1] = "softmax_along"
+        else:
+            ends.append(end)
+    return ends
+
+
 def kind_of(
     finish: Sequence[str], shape: Sequence[int], asked: str | None = None, truth: npt.NDArray[Any] | None = None
 ) -> str:
@@ -55,15 +68,17 @@ def kind_of(
     Raises:
         InputError: there is no such kind.
     """
+    if asked == "classes" and "arg_max_along" in finish:
+        raise InputError("the outputs are a class for each place, and none of an image: leave --outputs out")
     if asked is not None:
         return _check.one_of("outputs", asked, KINDS)
-    count = math.prod(shape)
+    count, finish = math.prod(shape), _simplified(finish)
+    if (OF_EACH | {"arg_max_along"}) & set(finish):
+        return "values"
     if (INDICES | {"softmax"}) & set(finish):
         return "classes"
     if "sigmoid" in finish:
         return "classes" if count == 1 else "labels"
-    if (OF_EACH | {"arg_max_along"}) & set(finish):
-        return "values"
     if count == 1:
         binary = truth is not None and truth.dtype.kind in "iub" and bool(np.isin(truth, (0, 1)).all())
         return "classes" if binary else "values"
@@ -71,8 +86,9 @@ def kind_of(
     others = truth is not None and (
         bool((truth % 1 != 0).any())
         if truth.dtype.kind == "f"
-        else truth.dtype.kind in "iu" and truth.size > 0 and not 0 <= truth.min() <= truth.max() < count
+        else truth.dtype.kind in "iu" and truth.size > 0 and not -1 <= truth.min() <= truth.max() <= 2 * count
     )
+    others = others and not finish
     return "classes" if max(shape) == count and not others else "values"
 
 
@@ -112,20 +128,21 @@ class Predictions:
     @classmethod
     def of(cls, outputs: Floats, finish: Sequence[str], kind: str) -> Predictions:
         """Reads outputs as `kind`."""
-        flat = outputs.reshape(len(outputs), -1)
+        flat, finish = outputs.reshape(len(outputs), -1), _simplified(finish)
         if kind == "values":
             return cls(outputs, kind, None, None)
         if kind == "labels":
             return cls(outputs, kind, None, flat if "sigmoid" in finish else _sigmoid(flat))
         if INDICES & set(finish):
             return cls(outputs, kind, flat[:, 0].astype(np.int64), None)
-        if flat.shape[1] == 1 and "softmax" not in finish:
+        if flat.shape[1] == 1 and not any("softmax" in end for end in finish):
             logistic = "sigmoid" in finish
             yes = flat if logistic else _sigmoid(flat)
             classes = np.greater(flat[:, 0], 0.5 if logistic else 0.0).astype(np.int64)
             return cls(outputs, kind, classes, np.concatenate([1 - yes, yes], axis=1))
         classes = np.argmax(flat, axis=1).astype(np.int64)
-        return cls(outputs, kind, classes, flat if {"softmax", "sigmoid"} & set(finish) else _softmax(flat))
+        are_shares = {"softmax", "softmax_along", "sigmoid"} & set(finish)
+        return cls(outputs, kind, classes, flat if are_shares else _softmax(flat))
 
     def __len__(self) -> int:
         """The number of images."""

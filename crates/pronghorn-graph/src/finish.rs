@@ -66,6 +66,23 @@ impl Finish {
         }
     }
 
+    /// Whether it makes parts of one of values.
+    pub fn is_softmax(self) -> bool {
+        match self {
+            Self::Along { of, .. } => of != Along::ArgMax,
+            other => other == Self::Softmax,
+        }
+    }
+
+    /// Whether the largest of `elements` values stays the largest.
+    pub fn keeps_order(self, elements: usize) -> bool {
+        match self {
+            Self::ArgMax | Self::Class => false,
+            Self::Along { of, count, .. } => of != Along::ArgMax && count as usize == elements,
+            _ => true,
+        }
+    }
+
     /// Whether it is a function of each value that makes errors larger without a bound.
     pub fn is_unbounded(self) -> bool {
         matches!(self, Self::Exp | Self::Log | Self::Sqrt)
@@ -113,22 +130,12 @@ impl Finish {
     }
 }
 
-/// Whether operations in order go with a result of so many elements.
-pub fn goes_with(finish: &[Finish], elements: usize) -> bool {
-    let after = |elements: usize, op: &Finish| match *op {
-        Finish::ArgMax => Some(1),
-        Finish::Along { of, count, inner } => {
-            let part = (count as usize).saturating_mul(inner as usize);
-            let fits = part > 0 && elements.is_multiple_of(part);
-            let left = match of {
-                Along::ArgMax => elements / (count as usize).max(1),
-                _ => elements,
-            };
-            fits.then_some(left)
-        }
-        _ => Some(elements),
-    };
-    finish.iter().try_fold(elements, after).is_some()
+/// Whether operations in order give the index of the largest of so many values.
+pub fn ends_in_class(finish: &[Finish], elements: usize) -> bool {
+    match finish {
+        [before @ .., Finish::ArgMax] => before.iter().all(|op| op.keeps_order(elements)),
+        _ => false,
+    }
 }
 
 /// The shape of a result after operations in order; `None` where they do not go with it.
@@ -226,6 +233,22 @@ mod tests {
         let class = Finish::along(Along::ArgMax, 0, &[3, 4]).unwrap();
         assert_eq!(shape_after(&[finish, class], &[3, 4]).unwrap(), [4]);
         assert_eq!(shape_after(&[class, class], &[3, 4]), None);
+    }
+
+    /// A class of several rows is not that of the largest value.
+    #[test]
+    fn an_operation_on_a_part_changes_the_order() {
+        let along = |of, axis, shape: &[usize]| Finish::along(of, axis, shape).unwrap();
+        let class = Finish::ArgMax;
+        assert!(ends_in_class(&[Finish::Softmax, class], 6));
+        let whole = along(Along::LogSoftmax, 0, &[6]);
+        assert!(ends_in_class(&[whole, Finish::Exp, class], 6));
+        let part = along(Along::Softmax, 1, &[2, 3]);
+        for before in [part, class, along(Along::ArgMax, 0, &[6])] {
+            assert!(!ends_in_class(&[before, class], 6));
+        }
+        assert!(!ends_in_class(&[class, Finish::Exp], 6));
+        assert!(!ends_in_class(&[], 6));
     }
 
     /// Fixed point may make a small value negative.

@@ -23,7 +23,7 @@ pub use table::{MAX_ENTRIES, MAX_FINE, Table};
 pub use validate::FixedError;
 
 use crate::{
-    finish::Finish,
+    finish::{Finish, ends_in_class},
     geometry::{ConvGeometry, Window},
 };
 
@@ -53,8 +53,7 @@ impl FixedGraph {
 
     /// Whether the client's last operation is the index of the largest value.
     pub fn ends_in_argmax(&self) -> bool {
-        let argmaxes = self.finish.iter().filter(|&&op| op == Finish::ArgMax);
-        self.finish.last() == Some(&Finish::ArgMax) && argmaxes.count() == 1
+        ends_in_class(&self.finish, self.result().len())
     }
 
     /// The network that computes this index itself, from the result's integers. The operations

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, ops::Deref, sync::Arc};
 
 use pronghorn_graph::{
     features::FeatureScales,
-    finish::{self, Finish},
+    finish::{Finish, shape_after},
     fixed::{Interval, ValueSpec},
     names::{MAX_NAME, is_shown, of_classes},
 };
@@ -396,10 +396,9 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         );
         return field("finish", reason);
     }
-    // Reshapes between operations are no part of plans, so that only sizes tell.
-    let result = plan.steps.get(plan.output).map_or(0, elements);
-    if !finish::goes_with(&plan.finish, result) {
-        let reason = "an operation over a dimension does not go with the result".into();
+    let shape = plan.steps.get(plan.output).map(|step| &step.value.shape);
+    if shape.is_some_and(|shape| shape_after(&plan.finish, shape).is_none()) {
+        let reason = "a function over a dimension does not go with the result's shape".into();
         return field("finish", reason);
     }
     let sum = |of: fn(&Step) -> usize| plan.steps.iter().map(of).fold(0, usize::saturating_add);

@@ -2,7 +2,7 @@
 
 use pronghorn_graph::{
     features::FeatureScales,
-    finish::{self, Finish},
+    finish::{Finish, shape_after},
     fixed::ValueSpec,
     oracle::{self, OracleError},
 };
@@ -250,7 +250,7 @@ impl Plan {
     /// Shape of the result after [`Plan::finish`].
     pub fn output_shape(&self) -> Vec<usize> {
         let shape = &self.result().shape;
-        finish::shape_after(&self.finish, shape).unwrap_or_else(|| shape.clone())
+        shape_after(&self.finish, shape).unwrap_or_else(|| shape.clone())
     }
 
     /// The client's knowledge after a run, in words.

@@ -24,9 +24,8 @@ use crate::{
     transport::{BUFFER, Ends, Timed, Timeouts, Transport, with_length},
 };
 
-/// Messages that wait for the writer: a server of batches reads the next band while the answers of
-/// one are on their way.
-pub(crate) const QUEUE: usize = 8;
+/// Messages that wait for the writer.
+pub(crate) const QUEUE: usize = 2;
 
 /// How long last words wait before they try the queue again.
 const LINGER_STEP: Duration = Duration::from_millis(5);

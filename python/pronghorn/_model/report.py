@@ -121,14 +121,16 @@ class Report:
 
     def _agreement(self) -> Iterator[str]:
         if self.argmax_agreement is not None:
-            alike = "classify alike" if self.outputs == "classes" else "give the same labels"
+            alike = {"classes": "classify alike", "labels": "give the same labels"}.get(
+                self.outputs, "give the same class at each place"
+            )
             found = "oracle" if self.stats is None else "secure run"
             yield f"{found} and float model {alike}: {100 * self.argmax_agreement:.2f} %"
         if self.are_indices:
             yield f"expected error of the values behind the classes: {self.expected_error:.2g} of their spread"
         else:
             yield self._differences()
-        if self.outputs == "values":
+        if self.outputs == "values" and not self.are_indices:
             yield f"R2 against the float model: {1 - self.relative_error**2:.4f}"
         if self.stats is None:
             return

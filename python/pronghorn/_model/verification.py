@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pronghorn._model.regression import Regression
 from pronghorn._model.report import Report, StepSeconds
 from pronghorn._model.stats import Stats
 from pronghorn._outputs import INDICES, OF_EACH, Classes, Predictions
-from pronghorn.errors import RunError
+from pronghorn.errors import InputWarning, RunError
 from pronghorn.onnx import ImportedModel
 
 Integers = npt.NDArray[np.int32]
@@ -94,11 +95,16 @@ class Verification:
 
     def report(self, runs: Runs) -> Report:
         """Compares the runs."""
+        runs = _finite(runs)
         outputs = (runs.floating, runs.fixed, runs.secure)
         floating, fixed, secure = (Predictions.of(values, self.finish, self.kind) for values in outputs)
         tolerance = self.compiled.tolerance
         expected = ExpectedError.of(self.compiled)
         classes, targets = (None, self.truth) if self.kind == "values" else (self.truth, None)
+        is_map = "arg_max_along" in self.finish
+        if is_map:
+            floating, fixed, secure = (replace(each, classes=_flat(each.outputs)) for each in (floating, fixed, secure))
+            classes, targets = (None if targets is None else _flat(targets)), None
         measured = _machine.kept()
         beyond = self.compiled.beyond_samples(runs.integers)
         predicted, *_ = self.compiled.predicted(len(self.inputs), _machine.speed_of(measured))
@@ -112,7 +118,7 @@ class Verification:
             outputs=self.kind,
             is_quantised=self.is_quantised,
             is_finished=not set(self.finish) <= OF_EACH,
-            are_indices=bool(INDICES & set(self.finish)),
+            are_indices=is_map or bool(INDICES & set(self.finish)),
             argmax_agreement=_agreement(secure, floating),
             max_abs_difference=float(np.abs(runs.secure - runs.floating).max()),
             relative_error=relative_error(runs.secure, runs.floating),
@@ -166,6 +172,23 @@ def _result_unit(plan_json: str) -> float:
     """The value of 1 in a result's integer."""
     plan = json.loads(plan_json)
     return float(2.0 ** -plan["steps"][plan["output"]]["value"]["fraction_bits"])
+
+
+def _finite(runs: Runs) -> Runs:
+    """The same without what the float model gives that is no number."""
+    is_number = np.isfinite(runs.floating)
+    if is_number.all():
+        return runs
+    count = int(np.count_nonzero(~is_number))
+    problem = f"{count} outputs of the float model are infinite or no numbers, as logarithms of 0 are"
+    warnings.warn(f"{problem}: they are left out of the comparison", InputWarning, stacklevel=5)
+    floating, fixed, secure = (np.where(is_number, each, 0) for each in (runs.floating, runs.fixed, runs.secure))
+    return replace(runs, floating=floating, fixed=fixed, secure=secure)
+
+
+def _flat(classes: Floats | Targets | Classes) -> Classes:
+    """Classes at all places of all images."""
+    return np.rint(classes).reshape(-1).astype(np.int64)
 
 
 def _agreement(one: Predictions, other: Predictions) -> float | None:

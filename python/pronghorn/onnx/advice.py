@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-OUTPUT = "--output NAME, output=NAME"
-
-CUT = f"or end the model before it ({OUTPUT})"
+CUT = "or end the model before it (--output NAME, output=NAME)"
 
 FLOAT_MODEL = "export the float model; Pronghorn quantises it itself"
 
@@ -33,7 +31,7 @@ UNSUPPORTED = {
     **dict.fromkeys(PREPARES, ("it prepares features", PREPARE)),
     **dict.fromkeys(
         COMPARISONS,
-        ("it jumps", f"compare features before sending, or the result after: end the model before it ({OUTPUT})"),
+        ("it jumps", "compare features before sending, or the result after"),
     ),
     "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
     "Reciprocal": ("it divides by a computed value", "divide by a constant"),

@@ -29,6 +29,17 @@ MAX_ELEMENTS = 1 << 28
 FINISH = ("softmax", "arg_max", "sigmoid", "along", "exp", "log", "sqrt")
 """Operators that the client computes on the result."""
 
+FINISH_NAMES = {
+    "arg_max": "ArgMax",
+    "exp": "Exp",
+    "log": "Log",
+    "log_softmax": "LogSoftmax",
+    "sigmoid": "Sigmoid",
+    "softmax": "Softmax",
+    "sqrt": "a root (Sqrt, ReduceL2 or Pow)",
+}
+"""Their names for users, by `Lowering.finish_of`."""
+
 MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
 """The factor and the summand of linear maps of flat values."""
 
@@ -120,15 +131,11 @@ class Lowering:
         if not OPERATORS[site.operator].on_result:
             kind = self._without_sigmoid(value)
         if kind and not OPERATORS[site.operator].on_result:
-            problem = f"it comes after a {kind}, which is supported only at the end of a model"
-            before = self._name_before(value)
-            site.fail(problem, f"end the model before that operator (--output {before}, output={before!r})")
+            problem = f"it comes after {FINISH_NAMES[kind]}, which is supported only at the end of a model"
+            last = site.input(0)
+            last = next((name for name in site.node.input if self.values.get(name) == value), last)
+            site.fail(problem, f"end the model there (--output {last}, output={last!r}), and compute the rest of it")
         return value
-
-    def _name_before(self, value: Value) -> str:
-        """The name of the value that the operator on the client which makes `value` reads."""
-        read = self._last_node(value)["inputs"][0]
-        return next((name for name, other in self.values.items() if other.index == read), "NAME")
 
     def finish_of(self, value: Value) -> str | None:
         """The operator on the client that `value` comes from, if any."""
@@ -246,7 +253,31 @@ class Lowering:
             # The client computes these last, on a result that has its shape already.
             before = self.reshape(site, Value(made["inputs"][0], value.shape), inner)
             return self.emit(site, made["op"], [before], inner)
+        if made["op"]["kind"] == "along":
+            return self._reshape_along(site, made, inner)
         return self.emit(site, {"kind": "reshape"}, [value], inner)
+
+    def _reshape_along(self, site: Site, made: dict[str, Any], inner: Shape) -> Value:
+        """A result over an axis in another shape: the value before it is reshaped, and keeps the axis."""
+        op, source = made["op"], self.nodes[made["inputs"][0]]
+        count, after = source["shape"][op["axis"]], math.prod(source["shape"][op["axis"] + 1 :])
+        goes = op["of"] == "arg_max"
+        places = [
+            place
+            for place in range(len(inner) + goes)
+            if math.prod(inner[place + (not goes) :]) == after and (goes or inner[place] == count)
+        ]
+        if not places:
+            shape = [1, *inner]
+            site.fail(
+                f"it reshapes a result of {op['of']} to {shape}, where its axis is none",
+                f"reshape the result yourself: end the model before it (--output {site.input(0)}, "
+                f"output={site.input(0)!r})",
+            )
+        place = places[0]
+        shaped = (*inner[:place], count, *inner[place:]) if goes else inner
+        before = self.reshape(site, Value(made["inputs"][0], (1, *source["shape"])), shaped)
+        return self.emit(site, {**op, "axis": place}, [before], inner)
 
     def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int]) -> Value:
         """As `reshape`, to an ONNX shape."""
@@ -266,7 +297,19 @@ class Lowering:
         if list(permutation) == sorted(permutation):
             return value
         inner = [value.inner[axis] for axis in permutation]
-        return self.emit(site, {"kind": "transpose", "permutation": list(permutation)}, [value], inner)
+        made = self.nodes[value.index]
+        if (op := made["op"])["kind"] not in FINISH:
+            return self.emit(site, {"kind": "transpose", "permutation": list(permutation)}, [value], inner)
+        # The client computes these last, on a result that is transposed already.
+        before = Value(made["inputs"][0], (1, *self.nodes[made["inputs"][0]]["shape"]))
+        order = list(permutation)
+        if op["kind"] == "along":
+            axis = op["axis"]
+            if op["of"] == "arg_max":
+                order = [place + (place >= axis) for place in order]
+                order.insert(axis, axis)
+            op = {**op, "axis": order.index(axis)}
+        return self.emit(site, op, [self.transpose(site, before, order)], inner)
 
     def take(self, site: Site, value: Value, axis: int, count: int, source: Callable[[int], int]) -> Value:
         """Place `i` of `count` along `axis`, batch not counted, is the input's place `source(i)`; no

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::{Graph, Node, Op};
+use crate::finish::ends_in_class;
 
 /// Why the result of a network is no class.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -33,10 +34,9 @@ pub enum ClassError {
 impl Graph {
     /// Whether the result is the index of the largest value.
     pub fn ends_in_class(&self) -> bool {
-        let (_, tail) = self.tail();
-        let finishes = tail.iter().map(|&index| &self.nodes[index].op);
-        let mut finishes = finishes.filter(|op| op.is_finish()).rev();
-        finishes.next() == Some(&Op::ArgMax) && finishes.all(|op| *op != Op::ArgMax)
+        let (value, _) = self.tail();
+        let count = self.nodes[value].shape.iter().product();
+        ends_in_class(&self.finish(), count)
     }
 
     /// The network whose result is the class: the index of the largest of a row of values, the
@@ -56,6 +56,10 @@ impl Graph {
         if has(&Op::ArgMax) {
             return Err(ClassError::GoesOn);
         }
+        if !self.finish().iter().all(|op| op.keeps_order(count)) {
+            let shape = shape.clone();
+            return Err(ClassError::Shape { shape });
+        }
         if shape.iter().max().is_some_and(|&most| most != count) {
             let shape = shape.clone();
             return Err(ClassError::Shape { shape });
@@ -69,7 +73,8 @@ impl Graph {
             return Err(ClassError::Labels { labels: count });
         }
         let mut graph = self.clone();
-        if count == 1 && !has(&Op::Softmax) {
+        let is_share = self.finish().iter().any(|op| op.is_softmax());
+        if count == 1 && !is_share {
             // Its sign is that of its difference from 0, whatever a sigmoid makes of it.
             for &index in &tail {
                 graph.nodes[index].op = Op::Reshape;

@@ -158,6 +158,10 @@ impl Face {
                 return Err(NetworkError::Shape { node });
             }
         }
+        if shape_after(&self.finish, &self.output).is_none() {
+            let node = network.nodes[network.output].name.clone();
+            return Err(NetworkError::Shape { node });
+        }
         if !self.class_names.iter().all(|name| is_shown(name)) {
             return Err(NetworkError::Names);
         }

@@ -256,7 +256,8 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
     let (mut shares, mut halos) = (words(0, pieces[0][0].len()), vec![0u64; plan.steps.len()]);
     let (mut halo, mut most) = (0u64, Memory::default());
     let mut each = vec![Memory::default(); plan.steps.len()];
-    // The band whose messages are under way, and the rows that the client holds for it.
+    // The band whose messages are under way, and the words of the rows that the client holds for it,
+    // moved or copied.
     let mut under_way: Option<(&Band, u64)> = None;
     for band in bands {
         under_way = under_way.filter(|(other, _)| band.is_free_of(other, plan));
@@ -282,10 +283,12 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
         each[band.step] = each[band.step].most(works);
         most = most.most(works.plus(Memory {
             server: halo - halos[band.step],
-            client: shares + under_way.map_or(0, |(_, read)| read),
+            client: shares + under_way.map_or(0, |(_, held)| held),
         }));
         if step.kind.as_step().keeps_rows() {
-            under_way = Some((band, read));
+            let rows = inputs.iter().zip(&band.reads);
+            let held = rows.map(|(&input, rows)| words(input, rows.len())).sum();
+            under_way = Some((band, held));
         }
         (halo, halos[band.step]) = (halo - halos[band.step] + kept, kept);
         pieces[band.step].push(band.rows.clone());

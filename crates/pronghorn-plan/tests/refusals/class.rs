@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use pronghorn_graph::finish::Finish;
+use pronghorn_graph::finish::{Along, Finish};
 use pronghorn_plan::{
     Engine, Plan, StepKind,
     steps::{activation::lean::Transfers, argmax::ArgMax},
@@ -43,6 +43,14 @@ fn classes() {
         let step = plan.output - 1;
         plan.steps[step].value.shape = vec![2];
     });
+    // What is done over a dimension is over one of the result's.
+    for (count, inner) in [(0, 1), (3, 1), (u32::MAX, u32::MAX)] {
+        for of in [Along::Softmax, Along::ArgMax] {
+            refuses(&SHARES, "does not go with the result", |plan| {
+                plan.finish = vec![Finish::Along { of, count, inner }];
+            });
+        }
+    }
     // Nobody calls values a class, nor a class anything else.
     refuses(&SHARES, "no opened class", |plan| {
         plan.finish = vec![Finish::Class];

@@ -70,7 +70,7 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
     lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
 
 
-ENDS = ("Exp", "Log", "LogSoftmax", "ReduceL2", "Sqrt")
+ENDS = ("ArgMax", "Exp", "Log", "LogSoftmax", "ReduceL2", "Softmax", "Sqrt")
 """Operators that run at the end of a model alone."""
 
 OF_SHAPES = ("Shape", "Size")

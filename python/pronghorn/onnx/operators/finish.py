@@ -61,7 +61,9 @@ def _is_whole(value: Value, axes: Iterable[int]) -> bool:
 def _axis(site: Site, value: Value, axes: Iterable[int]) -> int:
     """The one axis, batch not counted, that an operation is over."""
     axes = [axis for axis in axes if value.shape[axis] > 1] or list(axes)[-1:]
-    if len(axes) > 1 or not value.batched or axes == [0]:
+    if axes == [0]:
+        site.fail("it works over the batch (axis 0)", "choose an axis of an image: its result would depend on others")
+    if len(axes) > 1 or not value.batched:
         name = site.input(0)
         site.fail(
             f"it works on parts of a value of shape {list(value.shape)} that are no axis",

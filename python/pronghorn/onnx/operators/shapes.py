@@ -102,7 +102,7 @@ def _shape(lowering: Lowering, site: Site) -> Value:
     return value
 
 
-@operator("Transpose", unbatched=True)
+@operator("Transpose", on_result=True, unbatched=True)
 def _transpose(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
