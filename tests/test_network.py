@@ -211,7 +211,7 @@ def full(size: int) -> Iterator[None]:
 
 def test_room_is_taken_before_the_work(tmp_path: Path) -> None:
     output = OutputFile(tmp_path / "out.npy")
-    with full(10_000), pytest.raises(InputError, match="cannot hold the results, which take 5,"):
+    with full(10_000), pytest.raises(InputError, match="cannot hold the results, which take 6,"):
         output.reserve(100_000, (3,))
     output._discard()
     assert not list(tmp_path.iterdir())

@@ -603,10 +603,10 @@ def test_work_in_pieces(long: tuple[Path, np.ndarray]) -> None:
         assert not (folder / "out.npy.parts").exists()
         run(*predict_long(folder, server.address, out="out.csv"))
         lines = (folder / "out.csv").read_text().splitlines()
-        assert lines[0] == "index,input,class,probability,output 0,output 1,output 2"
+        assert lines[0] == "index,input,class,probability,clamped,output 0,output 1,output 2"
         rows = [line.split(",") for line in lines[1:]]
         assert [int(row[0]) for row in rows] == list(range(2000))
-        np.testing.assert_allclose([list(map(float, row[4:])) for row in rows], wanted, rtol=1e-6)
+        np.testing.assert_allclose([list(map(float, row[5:])) for row in rows], wanted, rtol=1e-6)
         assert [int(row[2]) for row in rows] == wanted.argmax(axis=1).tolist()
         run(*predict_long(folder, server.address, out="out.npz"))
         np.testing.assert_array_equal(np.load(folder / "out.npz")["outputs"], wanted)
@@ -622,7 +622,7 @@ def test_parquet(long: tuple[Path, np.ndarray]) -> None:
     with Process(folder, "first.onnx", "--trust", TRUST, "--input-range", "0,1") as server:
         run(*predict_long(folder, server.address, "--piece", "700", out="out.parquet"))
     table = parquet.read_table(folder / "out.parquet")
-    assert table.column_names == ["index", "input", "class", "probability", "outputs"]
+    assert table.column_names == ["index", "input", "class", "probability", "clamped", "outputs"]
     assert table["index"].to_pylist() == list(range(2000))
     np.testing.assert_array_equal(np.array(table["outputs"].to_pylist(), np.float32), wanted)
     assert parquet.ParquetFile(folder / "out.parquet").num_row_groups == 3

@@ -263,7 +263,8 @@ impl Run {
         self.machine.as_ref()?;
         let bands = self.bands.as_ref()?;
         let (current, next) = (bands.at(0)?, bands.at(1)?);
-        let begins = next.is_free_of(current, &self.plan) && !self.sides[next.step].waits();
+        let inputs = &self.plan.steps[next.step].inputs;
+        let begins = next.is_free_of(current, inputs) && !self.sides[next.step].waits();
         begins.then_some(next.step)
     }
 

@@ -23,8 +23,6 @@ use std::ops::Range;
 
 use pronghorn_graph::geometry::Window;
 
-use crate::plan::Plan;
-
 /// Rows that a step reads for rows of its value: those of windows, one over the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
@@ -85,9 +83,9 @@ pub struct Band {
 
 impl Band {
     /// Whether it can be made before `other` is, a band that comes before it in the order and has
-    /// begun: it reads nothing of it, and is of another step.
-    pub fn is_free_of(&self, other: &Self, plan: &Plan) -> bool {
-        let reads = plan.steps[self.step].inputs.iter().zip(&self.reads);
+    /// begun: it reads nothing of it, and is of another step. `inputs`: the steps that its own reads.
+    pub fn is_free_of(&self, other: &Self, inputs: &[usize]) -> bool {
+        let reads = inputs.iter().zip(&self.reads);
         let of_other = |(&input, rows): (&usize, &Range<usize>)| {
             input == other.step && rows.end > other.rows.start
         };

@@ -70,7 +70,7 @@ fn messages_of_two_bands_are_under_way_at_a_time() {
     let exchanged = bands.iter().filter(is_exchanged).count();
     let (mut under_way, mut ahead): (Option<&Band>, usize) = (None, 0);
     for band in &bands {
-        under_way = under_way.filter(|other| band.is_free_of(other, &plan));
+        under_way = under_way.filter(|other| band.is_free_of(other, &plan.steps[band.step].inputs));
         if is_exchanged(&band) {
             ahead += usize::from(under_way.is_some());
             under_way = Some(band);

@@ -260,8 +260,8 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
     // moved or copied.
     let mut under_way: Option<(&Band, u64)> = None;
     for band in bands {
-        under_way = under_way.filter(|(other, _)| band.is_free_of(other, plan));
         let inputs = &plan.steps[band.step].inputs;
+        under_way = under_way.filter(|(other, _)| band.is_free_of(other, inputs));
         // A piece that nobody reads again is moved, and any other rows are copied.
         let copied = |(&input, (rows, &keep)): (&usize, (&Range<usize>, &usize))| {
             let is_moved = rows.end <= keep && pieces[input].contains(rows);
