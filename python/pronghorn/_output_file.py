@@ -113,11 +113,4 @@ def _save(file: BinaryIO, suffix: str, found: Predictions) -> None:
     if suffix == ".npy":
         np.save(file, found.outputs)
         return
-    arrays = {
-        "outputs": found.outputs,
-        "classes": found.classes,
-        "probabilities": found.probabilities,
-        "beyond_samples": found.beyond_samples,
-        "clamped": found.clamped,
-    }
-    np.savez(file, allow_pickle=False, **{name: array for name, array in arrays.items() if array is not None})
+    np.savez(file, allow_pickle=False, **found.arrays())

@@ -19,6 +19,9 @@ Classes = npt.NDArray[np.int64]
 INDICES = {"arg_max", "class"}
 """Ends of a model or a plan whose result is the index of a class."""
 
+MARKS = ("beyond_samples", "clamped")
+"""Fields of `Predictions`: why results may be wrong, the worst first."""
+
 OF_EACH = {"exp", "log", "sqrt"}
 """Ends that are functions of each value. Errors of plans are those behind them, and before all other ends."""
 
@@ -147,6 +150,11 @@ class Predictions:
     def __len__(self) -> int:
         """The number of images."""
         return len(self.outputs)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """What is known, by name, for files."""
+        names = ("outputs", "classes", "probabilities", *MARKS)
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
 
     def named(self) -> list[str]:
         """The name of each image's class; its index where the model has no names.

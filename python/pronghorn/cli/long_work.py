@@ -16,9 +16,9 @@ import numpy.typing as npt
 import typer
 
 from pronghorn._inputs import clamped_text
-from pronghorn._outputs import Predictions, beyond_samples
+from pronghorn._outputs import MARKS, Predictions, beyond_samples
 from pronghorn.cli.console import say
-from pronghorn.cli.pieces import MARKS, Attempts, Party, Pieces, check_format, digest, end_of_failures, write
+from pronghorn.cli.pieces import Attempts, Party, Pieces, check_format, digest, end_of_failures, write
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.wanted import Opened
 from pronghorn.errors import InputError, InputWarning, RangeWarning

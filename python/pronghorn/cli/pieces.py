@@ -14,14 +14,13 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TextIO, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._outputs import Predictions
+from pronghorn._outputs import MARKS, Predictions
 from pronghorn._streams import Images
 from pronghorn.cli.console import say
 from pronghorn.errors import InputError, OutputError, RunError
@@ -62,8 +61,6 @@ FAILED_CHECK = "failed-check"
 """The code of a prediction of which a check of decrypted values has failed. The session goes on."""
 SHOWN_FAILURES = 5
 
-MARKS = ("beyond_samples", "clamped")
-"""Of `Predictions`: what is kept of each image."""
 UNKNOWN = np.int8(-1)
 """Stands for a mark that is not known."""
 
@@ -437,19 +434,12 @@ def _write_npy(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
 
 
 def _write_npz(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
-    columns: dict[str, Callable[[Predictions], npt.NDArray[Any] | None]] = {
-        "outputs": lambda found: found.outputs,
-        "classes": lambda found: found.classes,
-        "probabilities": lambda found: found.probabilities,
-        **{name: attrgetter(name) for name in MARKS},
-    }
-    first = next(pieces.found(read))
+    names = list(next(pieces.found(read)).arrays())
     with zipfile.ZipFile(path, "w") as archive:
-        for name, column in columns.items():
-            if column(first) is not None:
-                parts = (np.asarray(column(found)) for found in pieces.found(read))
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    _write_array(file, len(pieces), parts)
+        for name in names:
+            parts = (found.arrays()[name] for found in pieces.found(read))
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                _write_array(file, len(pieces), parts)
 
 
 def _write_array(file: IO[bytes], rows: int, parts: Iterator[npt.NDArray[Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pronghorn import _native
 from pronghorn._model import Stats, counted
-from pronghorn._outputs import Predictions, name_of
+from pronghorn._outputs import MARKS, Predictions, name_of
 from pronghorn.cli.console import say, warn
 from pronghorn.errors import InputError
 
@@ -24,7 +24,7 @@ DOUBTS = {
     "beyond_samples": " (beyond the samples: likely wrong)",
     "clamped": " (input beyond the plan's range: may be wrong)",
 }
-"""What is said of an image's result, by the mark of `Predictions` that holds, the worst first."""
+"""What is said of an image's result, by the mark that holds."""
 
 
 class Results:
@@ -76,7 +76,7 @@ class Results:
 
     def _marks(self, index: int) -> Record:
         """Why one image's result may be wrong: each reason that is known to hold or not."""
-        return {name: bool(known[index]) for name in DOUBTS if (known := getattr(self._found, name)) is not None}
+        return {name: bool(known[index]) for name in MARKS if (known := getattr(self._found, name)) is not None}
 
     def _line(self, index: int) -> str:
         """One image's result in words."""

@@ -259,25 +259,23 @@ class Lowering:
 
     def _reshape_along(self, site: Site, made: dict[str, Any], inner: Shape) -> Value:
         """A result over an axis in another shape: the value before it is reshaped, and keeps the axis."""
-        op, source = made["op"], self.nodes[made["inputs"][0]]
-        count, after = source["shape"][op["axis"]], math.prod(source["shape"][op["axis"] + 1 :])
-        goes = op["of"] == "arg_max"
-        places = [
-            place
-            for place in range(len(inner) + goes)
-            if math.prod(inner[place + (not goes) :]) == after and (goes or inner[place] == count)
-        ]
-        if not places:
-            shape = [1, *inner]
-            site.fail(
-                f"it reshapes a result of {op['of']} to {shape}, where its axis is none",
-                f"reshape the result yourself: end the model before it (--output {site.input(0)}, "
-                f"output={site.input(0)!r})",
-            )
-        place = places[0]
-        shaped = (*inner[:place], count, *inner[place:]) if goes else inner
-        before = self.reshape(site, Value(made["inputs"][0], (1, *source["shape"])), shaped)
-        return self.emit(site, {**op, "axis": place}, [before], inner)
+        op, before = made["op"], self._read_by(made)
+        count, *after = before.inner[op["axis"] :]
+        for place in range(len(inner) + 1):
+            # An ArgMax has no axis in its result.
+            shaped = (*inner[:place], count, *inner[place:]) if op["of"] == "arg_max" else inner
+            if shaped[place : place + 1] == (count,) and math.prod(shaped[place + 1 :]) == math.prod(after):
+                return self.emit(site, {**op, "axis": place}, [self.reshape(site, before, shaped)], inner)
+        name = site.input(0)
+        site.fail(
+            f"it reshapes a result of {op['of']} to {[1, *inner]}, where its axis is none",
+            f"reshape the result yourself: end the model before it (--output {name}, output={name!r})",
+        )
+
+    def _read_by(self, made: dict[str, Any]) -> Value:
+        """The value that a node of one input reads."""
+        index = made["inputs"][0]
+        return Value(index, (1, *self.nodes[index]["shape"]))
 
     def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int]) -> Value:
         """As `reshape`, to an ONNX shape."""
@@ -301,7 +299,7 @@ class Lowering:
         if (op := made["op"])["kind"] not in FINISH:
             return self.emit(site, {"kind": "transpose", "permutation": list(permutation)}, [value], inner)
         # The client computes these last, on a result that is transposed already.
-        before = Value(made["inputs"][0], (1, *self.nodes[made["inputs"][0]]["shape"]))
+        before = self._read_by(made)
         order = list(permutation)
         if op["kind"] == "along":
             axis = op["axis"]

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::{Graph, Node, Op};
-use crate::finish::ends_in_class;
+use crate::finish::{Finish, ends_in_class};
 
 /// Why the result of a network is no class.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -50,31 +50,22 @@ impl Graph {
             return Ok(self.clone());
         }
         let (value, tail) = self.tail();
-        let has = |op: &Op| tail.iter().any(|&index| self.nodes[index].op == *op);
-        let shape = &self.nodes[value].shape;
+        let (finish, shape) = (self.finish(), &self.nodes[value].shape);
         let count: usize = shape.iter().product();
-        if has(&Op::ArgMax) {
+        if finish.contains(&Finish::ArgMax) {
             return Err(ClassError::GoesOn);
         }
-        if !self.finish().iter().all(|op| op.keeps_order(count)) {
+        let is_row = shape.iter().max().is_none_or(|&most| most == count);
+        let is_value = count == 1 && finish.iter().any(|op| op.is_unbounded());
+        if !is_row || is_value || !finish.iter().all(|op| op.keeps_order(count)) {
             let shape = shape.clone();
             return Err(ClassError::Shape { shape });
         }
-        if shape.iter().max().is_some_and(|&most| most != count) {
-            let shape = shape.clone();
-            return Err(ClassError::Shape { shape });
-        }
-        let is_value = has(&Op::Exp) || has(&Op::Log) || has(&Op::Sqrt);
-        if count == 1 && is_value {
-            let shape = shape.clone();
-            return Err(ClassError::Shape { shape });
-        }
-        if has(&Op::Sigmoid) && count > 1 {
+        if finish.contains(&Finish::Sigmoid) && count > 1 {
             return Err(ClassError::Labels { labels: count });
         }
         let mut graph = self.clone();
-        let is_share = self.finish().iter().any(|op| op.is_softmax());
-        if count == 1 && !is_share {
+        if count == 1 && !finish.iter().any(|op| op.is_softmax()) {
             // Its sign is that of its difference from 0, whatever a sigmoid makes of it.
             for &index in &tail {
                 graph.nodes[index].op = Op::Reshape;

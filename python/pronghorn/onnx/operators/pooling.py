@@ -58,25 +58,19 @@ def _global_max_pool(lowering: Lowering, site: Site) -> Value:
 def _reduce_squares(lowering: Lowering, site: Site) -> Value:
     """A sum of squares; of a norm the client takes the root."""
     value = lowering.value(site)
-    total = _sum(lowering, site, lowering.times(site, value, value))
+    total = _over_axes(lowering, site, lowering.times(site, value, value), "ReduceSum")
     return lowering.emit(site, {"kind": "sqrt"}, [total], total.inner) if site.operator == "ReduceL2" else total
-
-
-def _sum(lowering: Lowering, site: Site, value: Value) -> Value:
-    """The sum over the axes of a node."""
-    axes = lowering.axes(site, since=18)
-    if not axes and site.integer("noop_with_empty_axes", 0):
-        return value
-    found = site.axes(axes, len(value.shape)) if axes else list(range(len(value.shape)))
-    reduced = mean(lowering, site, value, found, bool(site.integer("keepdims", 1)))
-    return lowering.affine(site, reduced, mul=math.prod(value.shape[axis] for axis in found))
 
 
 @operator("ReduceMean", "ReduceMax", "ReduceSum")
 def _reduce(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
-    rank, kind = len(value.shape), site.node.op_type
-    axes = lowering.axes(site, since=13 if kind == "ReduceSum" else 18)
+    return _over_axes(lowering, site, lowering.value(site), site.node.op_type)
+
+
+def _over_axes(lowering: Lowering, site: Site, value: Value, kind: str) -> Value:
+    """ReduceMean, ReduceMax or ReduceSum of a value over the axes of a node."""
+    rank = len(value.shape)
+    axes = lowering.axes(site, since=13 if site.operator == "ReduceSum" else 18)
     if not axes and site.integer("noop_with_empty_axes", 0):
         return value
     found = site.axes(axes, rank) if axes else list(range(rank))
