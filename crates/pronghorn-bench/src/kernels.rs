@@ -159,8 +159,8 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
     let ceiling = pronghorn_product::ceiling(level, 10 * repetitions)
         .map_or(0.0, |ceiling| ceiling.rate * per_word / 1e9);
     let measure = |(name, geometry): (&str, ConvGeometry)| {
-        let weights: Vec<i32> = (0..geometry.weights_len())
-            .map(|i| (i * 7919 % 63) as i32 - 31)
+        let weights: Vec<i16> = (0..geometry.weights_len())
+            .map(|i| (i * 7919 % 63) as i16 - 31)
             .collect();
         let packed = PackedWeights::new(&geometry, &weights).expect("the layers are valid");
         let words =

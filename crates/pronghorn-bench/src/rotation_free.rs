@@ -253,7 +253,7 @@ impl Network {
             published,
             dropped_bits: dropped_bits_a,
             weights: exponents
-                .zip(layer.linear.weights.iter().copied())
+                .zip(layer.linear.weights.iter().map(|&weight| weight.into()))
                 .collect(),
         })
     }
@@ -325,7 +325,7 @@ fn convolve(linear: &Linear, inputs: &[i32]) -> Vec<i32> {
                         let at = (first + channel) * height + window.index(0, y, ky);
                         let input = inputs[at * width + window.index(1, x, kx)];
                         let tap = (channel * window.kernel[0] + ky) * window.kernel[1] + kx;
-                        sum = sum.wrapping_add(weights[tap].wrapping_mul(input));
+                        sum = sum.wrapping_add(i32::from(weights[tap]).wrapping_mul(input));
                     }
                 }
             }

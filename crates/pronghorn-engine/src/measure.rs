@@ -104,7 +104,8 @@ fn products<W: Word>(modulus_bits: u32) -> Result<f64, EngineError> {
         },
         groups: 1,
     };
-    let weights: Vec<i32> = (0..32 * 32 * 9).map(|i| i * 7919 % 63 - 31).collect();
+    let weight = |i: i32| (i * 7919 % 63 - 31) as i16;
+    let weights: Vec<i16> = (0..32 * 32 * 9).map(weight).collect();
     let packed =
         PackedWeights::new(&geometry, &weights).map_err(|source| EngineError::Weights {
             step: step(),

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use pronghorn_graph::fixed::Linear;
 use pronghorn_plan::{Built, CheckedPlan, Derived, Names, Weights};
 use pronghorn_ring::random::Seed;
 use zeroize::{Zeroize, Zeroizing};
@@ -269,6 +268,21 @@ fn secret_of(digest: &[u8; 32], secret: &Seed) -> Arc<Seed> {
 /// Weights that are hashed at a time: one by one takes ten times as long.
 const HASHED: usize = 1 << 14;
 
+/// Hashes how many numbers there are, and each in 32 bits.
+fn hash_numbers<T: Copy + Into<i32>>(hasher: &mut blake3::Hasher, numbers: &[T]) {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(HASHED * size_of::<i32>()));
+    hasher.update(&(numbers.len() as u64).to_le_bytes());
+    for numbers in numbers.chunks(HASHED) {
+        bytes.clear();
+        bytes.extend(
+            numbers
+                .iter()
+                .flat_map(|&number| number.into().to_le_bytes()),
+        );
+        hasher.update(&bytes);
+    }
+}
+
 /// Of a plan with its weights, and of where this version of the code puts them.
 fn digest(built: &Built) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("pronghorn 2026 plan with its weights");
@@ -286,14 +300,9 @@ fn digest(built: &Built) -> [u8; 32] {
         Weights::Layer(layer) => Some(layer),
         _ => None,
     });
-    let mut bytes = Zeroizing::new(Vec::with_capacity(HASHED * size_of::<i32>()));
-    for numbers in layers.flat_map(|layer: &Linear| [&layer.weights, &layer.bias]) {
-        hasher.update(&(numbers.len() as u64).to_le_bytes());
-        for numbers in numbers.chunks(HASHED) {
-            bytes.clear();
-            bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-            hasher.update(&bytes);
-        }
+    for layer in layers {
+        hash_numbers(&mut hasher, &layer.weights);
+        hash_numbers(&mut hasher, &layer.bias);
     }
     let mut hash = hasher.finalize();
     let digest = *hash.as_bytes();

@@ -150,7 +150,7 @@ pub struct Linear {
     /// Sizes.
     pub geometry: ConvGeometry,
     /// `(out_channels, in_channels/groups, kernel_h, kernel_w)`, row-major, `|w| < 2^15`.
-    pub weights: Vec<i32>,
+    pub weights: Vec<i16>,
     /// One an output channel.
     pub bias: Vec<i32>,
 }
@@ -182,7 +182,8 @@ pub enum Digit {
 }
 
 impl Digit {
-    /// This part of an integer.
+    /// This part of an integer. A call for each weight would take longer than the rest.
+    #[inline(always)]
     pub fn of(self, integer: i32) -> i32 {
         match self {
             Self::Whole => integer,
@@ -197,6 +198,12 @@ impl Digit {
                 (0..below).fold(integer, |integer, _| Self::High(bits).of(integer))
             }
         }
+    }
+
+    /// This part of a weight. Parts of `|w| < 2^15` are no larger.
+    #[inline(always)]
+    fn of_short(self, weight: i16) -> i16 {
+        self.of(weight.into()) as i16
     }
 
     /// Bits by which results of this part are shifted up before parts are added.
@@ -227,21 +234,43 @@ impl Linear {
     /// The layer with this part of every weight and bias. Results of the parts, shifted up by their
     /// [`Digit::left_shift`], add up to the layer's result.
     pub fn digit(&self, digit: Digit) -> Self {
+        let mut weights = vec![0; self.weights.len()];
+        let pairs = weights.par_chunks_mut(ROW);
         // In plain loops, which the compiler keeps in vectors.
-        let part = |integers: &[i32]| {
-            let mut parts = vec![0; integers.len()];
-            let pairs = parts.par_chunks_mut(ROW).zip(integers.par_chunks(ROW));
-            pairs.for_each(|(parts, integers)| {
-                let pairs = parts.iter_mut().zip(integers);
-                pairs.for_each(|(part, &integer)| *part = digit.of(integer));
+        pairs
+            .zip(self.weights.par_chunks(ROW))
+            .for_each(|(parts, weights)| {
+                let pairs = parts.iter_mut().zip(weights);
+                pairs.for_each(|(part, &weight)| *part = digit.of_short(weight));
             });
-            parts
-        };
         Self {
             geometry: self.geometry.clone(),
-            weights: part(&self.weights),
-            bias: part(&self.bias),
+            weights,
+            bias: self.bias.iter().map(|&bias| digit.of(bias)).collect(),
         }
+    }
+
+    /// The layers of the high digits and of the low ones, of so many bits: [`Linear::digit`] of
+    /// both in one pass, the low ones in the memory of the whole.
+    pub fn in_two(mut self, bits: u32) -> [Self; 2] {
+        let [upper, lower] = [Digit::High(bits), Digit::Low(bits)];
+        let mut high = vec![0; self.weights.len()];
+        let pairs = high.par_chunks_mut(ROW);
+        pairs
+            .zip(self.weights.par_chunks_mut(ROW))
+            .for_each(|(high, low)| {
+                for (high, low) in high.iter_mut().zip(low) {
+                    (*high, *low) = (upper.of_short(*low), lower.of_short(*low));
+                }
+            });
+        let of = |digit: Digit| self.bias.iter().map(|&bias| digit.of(bias)).collect();
+        let high = Self {
+            geometry: self.geometry.clone(),
+            weights: high,
+            bias: of(upper),
+        };
+        self.bias = of(lower);
+        [high, self]
     }
 }
 

@@ -9,6 +9,7 @@ mod validate;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 pub use class::ClassError;
@@ -40,6 +41,10 @@ impl Tensor {
 
     /// The values of this tensor alone: copied first where others share them.
     pub fn data_mut(&mut self) -> &mut [f32] {
+        if Arc::get_mut(&mut self.data).is_none() {
+            // New memory takes longer than the copy: all threads ask for it.
+            self.data = Arc::new(self.data.par_iter().copied().collect());
+        }
         Arc::make_mut(&mut self.data).as_mut_slice()
     }
 }

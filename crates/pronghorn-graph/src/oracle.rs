@@ -492,7 +492,7 @@ fn outside(x: &[i32], low: i32, high: i32) -> Option<i32> {
 fn linear(layer: &Linear, input: &ValueSpec, images: &[Vec<i32>]) -> Result<Images, i64> {
     let is_proven = |x: &Vec<i32>| outside(x, input.low, input.high).is_none();
     if !images.par_iter().all(is_proven) {
-        let sums = Convolution::<Longs>::new(&layer.geometry, &layer.weights).of(images);
+        let sums = Convolution::<Longs>::new(&layer.geometry, &words(&layer.weights)).of(images);
         let biased = |sums: Vec<i64>| {
             let plane = sums.len() / layer.bias.len();
             let each = sums.iter().enumerate();
@@ -504,12 +504,8 @@ fn linear(layer: &Linear, input: &ValueSpec, images: &[Vec<i32>]) -> Result<Imag
     // wrap.
     let shorts = images.par_iter().map(|x| shorts(x));
     let mut sums = match shorts.collect::<Option<Vec<_>>>() {
-        Some(images) => {
-            // They have 16 bits, which the graph's validation has checked.
-            let weights = layer.weights.par_iter().map(|&weight| weight as i16);
-            convolved::<Shorts, _>(layer, &weights.collect::<Vec<_>>(), &images)
-        }
-        None => convolved::<Words, _>(layer, &layer.weights, images),
+        Some(images) => convolved::<Shorts, _>(layer, &layer.weights, &images),
+        None => convolved::<Words, _>(layer, &words(&layer.weights), images),
     };
     sums.par_iter_mut().for_each(|sums| {
         by_channel(sums, &layer.bias, |sum, &bias| sum.wrapping_add(bias));
@@ -523,6 +519,11 @@ fn convolved<N: Numbers<Sum = i32>, X: AsRef<[N::Number]> + Sync>(
     images: &[X],
 ) -> Images {
     Convolution::<N>::new(&layer.geometry, weights).of(images)
+}
+
+/// Weights in 32 bits.
+fn words(weights: &[i16]) -> Vec<i32> {
+    weights.par_iter().map(|&weight| weight.into()).collect()
 }
 
 /// Integers in 16 bits, if all have no more.

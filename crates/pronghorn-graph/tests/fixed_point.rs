@@ -424,12 +424,12 @@ fn candidates_are_what_the_layer_becomes() {
         );
         let rows = || linear.weights.chunks(linear.geometry.row_len());
         let norm1 = rows()
-            .map(|row| row.iter().map(|w| w.abs()).sum::<i32>())
+            .map(|row| row.iter().map(|&w| i32::from(w).abs()).sum::<i32>())
             .max()
             .unwrap();
         assert_eq!(candidate.norm1, f64::from(norm1));
         let squares = rows()
-            .map(|row| row.iter().map(|w| w * w).sum::<i32>())
+            .map(|row| row.iter().map(|&w| i32::from(w).pow(2)).sum::<i32>())
             .max()
             .unwrap();
         assert_eq!(candidate.norm2, f64::from(squares).sqrt());

@@ -177,12 +177,12 @@ fn dithers_add_and_drop() {
 /// hide stays as it is.
 #[test]
 fn networks_get_a_dither_behind_layers() {
-    let scale = |weights: [i32; 2]| Linear {
+    let scale = |weights: [i16; 2]| Linear {
         geometry: ConvGeometry::per_channel(2, [2, 2]),
         weights: weights.to_vec(),
         bias: vec![0, 1],
     };
-    let dense = |[first, second]: [i32; 2]| Linear {
+    let dense = |[first, second]: [i16; 2]| Linear {
         geometry: ConvGeometry {
             groups: 1,
             ..ConvGeometry::per_channel(2, [2, 2])

@@ -102,11 +102,11 @@ impl Grouping {
 impl ByteWeights {
     /// Lays out the weights, given in ONNX order; none where they do not fit bytes or their sums 32
     /// bits, or the layer is of a form that this is not for.
-    pub(crate) fn new(shape: &Shape, weights: &[i32]) -> Option<Self> {
+    pub(crate) fn new(shape: &Shape, weights: &[i16]) -> Option<Self> {
         let (geometry, window) = (&shape.geometry, &shape.geometry.window);
         let fits = weights.iter().all(|&weight| i8::try_from(weight).is_ok());
         let per_output = weights.len() / geometry.out_channels;
-        let norm = |weights: &[i32]| weights.iter().map(|w| u64::from(w.unsigned_abs())).sum();
+        let norm = |weights: &[i16]| weights.iter().map(|w| u64::from(w.unsigned_abs())).sum();
         let norms = weights.chunks_exact(per_output).map(norm);
         let largest: u64 = norms.max().unwrap_or(0);
         if !fits || largest > u64::from(CHUNK) || geometry.groups != 1 || window.dilation != [1, 1]
@@ -207,7 +207,7 @@ impl ByteWeights {
         }
     }
 
-    fn set_weights(&mut self, shape: &Shape, weights: &[i32]) {
+    fn set_weights(&mut self, shape: &Shape, weights: &[i16]) {
         let (geometry, window) = (&shape.geometry, &shape.geometry.window);
         let [kernel_h, kernel_w] = window.kernel;
         for (index, &weight) in weights.iter().enumerate() {

@@ -12,7 +12,7 @@ use pronghorn_ring::{Prime, Word};
 /// If the geometry is not valid or a slice is too short.
 pub fn multiply_reference<W: Word>(
     geometry: &ConvGeometry,
-    weights: &[i32],
+    weights: &[i16],
     q: &Prime<W>,
     input: &[W],
     columns: usize,

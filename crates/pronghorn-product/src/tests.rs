@@ -55,12 +55,12 @@ fn residues<W: Word>(q: u64, count: usize, seed: u64) -> Vec<W> {
     (0..count).map(|_| W::from_u64(residue() % q)).collect()
 }
 
-fn weights(count: usize, largest: i32, seed: u64) -> Vec<i32> {
+fn weights(count: usize, largest: i16, seed: u64) -> Vec<i16> {
     let mut next = values(seed);
     let mut weight = || match next() % 4 {
         0 => largest,
         1 => -largest,
-        _ => (next() % (2 * largest as u64 + 1)) as i32 - largest,
+        _ => ((next() % (2 * largest as u64 + 1)) as i32 - i32::from(largest)) as i16,
     };
     (0..count).map(|_| weight()).collect()
 }
@@ -73,7 +73,7 @@ fn backends() -> Vec<Backend> {
 /// Compares every back end with the reference.
 fn check<W: Word>(
     geometry: &ConvGeometry,
-    weights: &[i32],
+    weights: &[i16],
     q: &Prime<W>,
     columns: usize,
     with_addend: bool,
@@ -146,7 +146,7 @@ fn geometries() -> impl Strategy<Value = ConvGeometry> {
     )
 }
 
-fn largest_weights() -> impl Strategy<Value = i32> {
+fn largest_weights() -> impl Strategy<Value = i16> {
     prop_oneof![Just(1), Just(7), Just(127), Just(2_000), Just(32_767)]
 }
 
@@ -244,12 +244,12 @@ fn sums_at_the_edge_of_32_bits() {
                 let small = |i: usize| inputs == 4 && i % 4 >= 2;
                 let weight = |i| {
                     if small(i) {
-                        i32::signum(weight)
+                        i16::signum(weight)
                     } else {
                         weight
                     }
                 };
-                let weights: Vec<i32> = (0..13 * inputs).map(weight).collect();
+                let weights: Vec<i16> = (0..13 * inputs).map(weight).collect();
                 let packed = PackedWeights::new(&geometry, &weights).expect("valid");
                 let input = vec![W::from_u64(word); inputs * 64];
                 let addend = [W::from_u64(word); 13];
@@ -394,7 +394,7 @@ fn hostile_geometries_are_errors() {
 #[test]
 fn wrong_weights_are_errors() {
     let geometry = geometry([2, 2], [1, 1], [1, 1]);
-    let error = |weights: &[i32]| PackedWeights::new(&geometry, weights).err();
+    let error = |weights: &[i16]| PackedWeights::new(&geometry, weights).err();
     assert_eq!(
         error(&[1, 2, 3]),
         Some(ProductError::WeightCount {
@@ -402,12 +402,10 @@ fn wrong_weights_are_errors() {
             found: 3
         })
     );
-    for value in [32_768, -32_768, i32::MIN, i32::MAX] {
-        assert_eq!(
-            error(&[1, 2, value, 3]),
-            Some(ProductError::WeightTooLarge { index: 2, value })
-        );
-    }
+    assert_eq!(
+        error(&[1, 2, -32_768, 3]),
+        Some(ProductError::WeightTooLarge { index: 2 })
+    );
     assert_eq!(error(&[32_767, -32_767, 0, 0]), None);
 }
 
@@ -421,7 +419,7 @@ fn input_of_another_size_is_refused() {
 
 #[test]
 fn layers_for_bytes() {
-    let bytes = |geometry: &ConvGeometry, weight: i32| {
+    let bytes = |geometry: &ConvGeometry, weight: i16| {
         let weights = vec![weight; weight_count(geometry)];
         let packed = PackedWeights::new(geometry, &weights).expect("valid");
         packed.bytes.is_some()

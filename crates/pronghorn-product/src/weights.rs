@@ -10,9 +10,6 @@ use crate::bytes::ByteWeights;
 /// Outputs computed together from one list of pair rows, at most.
 pub(crate) const BLOCK: usize = 12;
 
-/// The largest magnitude of a weight.
-const LARGEST: u32 = (1 << 15) - 1;
-
 /// Largest `sum |w|` of a chunk: with limbs of at most 2^15, and another 2^15 for the addend's
 /// limb, sums stay below 2^31. One pair of weights always fits.
 pub(crate) const CHUNK: u32 = (1 << 16) - 2;
@@ -43,15 +40,13 @@ pub enum ProductError {
         /// Weights given.
         found: usize,
     },
-    /// A weight does not fit 16 bits.
+    /// A weight is -2^15, whose magnitude does not fit 16 bits.
     #[error(
-        "weight {index} is {value}, outside -32767..=32767: quantise the layer to fewer weight bits"
+        "weight {index} is -32768, outside -32767..=32767: quantise the layer to fewer weight bits"
     )]
     WeightTooLarge {
         /// Its index.
         index: usize,
-        /// Its value.
-        value: i32,
     },
 }
 
@@ -85,8 +80,8 @@ impl PackedWeights {
     /// # Errors
     ///
     /// [`ProductError`] where the geometry is not valid or too large, the number of weights is not
-    /// what it needs, or a weight's magnitude is 2^15 or more.
-    pub fn new(geometry: &ConvGeometry, weights: &[i32]) -> Result<Self, ProductError> {
+    /// what it needs, or a weight is -2^15.
+    pub fn new(geometry: &ConvGeometry, weights: &[i16]) -> Result<Self, ProductError> {
         let shape = Shape::new(geometry)?;
         check_weights(geometry, weights)?;
         let bytes = ByteWeights::new(&shape, weights);
@@ -153,7 +148,7 @@ impl PackedWeights {
 
 impl Block {
     /// The outputs from `first` on whose weights fill `words`, which begin at `start` of all.
-    fn new(shape: &Shape, first: usize, start: usize, weights: &[i32], words: &mut [u32]) -> Self {
+    fn new(shape: &Shape, first: usize, start: usize, weights: &[i16], words: &mut [u32]) -> Self {
         let size = words.len() / shape.pairs();
         let mut chunks = Vec::new();
         let mut norms = [0_u32; BLOCK];
@@ -215,7 +210,7 @@ impl Block {
     }
 }
 
-fn check_weights(geometry: &ConvGeometry, weights: &[i32]) -> Result<(), ProductError> {
+fn check_weights(geometry: &ConvGeometry, weights: &[i16]) -> Result<(), ProductError> {
     if geometry.weights_len() != weights.len() {
         return Err(ProductError::WeightCount {
             expected: geometry.weights_len(),
@@ -224,12 +219,12 @@ fn check_weights(geometry: &ConvGeometry, weights: &[i32]) -> Result<(), Product
     }
     // A search item by item asks after each whether another thread has found one.
     let rows = weights.par_chunks(geometry.row_len()).enumerate();
-    let wide = |(row, weights): (usize, &[i32])| {
-        let at = weights.iter().position(|w| w.unsigned_abs() > LARGEST)?;
-        Some((row * geometry.row_len() + at, weights[at]))
+    let wide = |(row, weights): (usize, &[i16])| {
+        let at = weights.iter().position(|&weight| weight == i16::MIN)?;
+        Some(row * geometry.row_len() + at)
     };
     match rows.find_map_first(wide) {
-        Some((index, value)) => Err(ProductError::WeightTooLarge { index, value }),
+        Some(index) => Err(ProductError::WeightTooLarge { index }),
         None => Ok(()),
     }
 }
@@ -399,14 +394,14 @@ impl Shape {
         self.geometry.window.kernel[0] * self.kernel_row_pairs()
     }
 
-    fn pair_of_weights(&self, output: usize, pair: usize, weights: &[i32]) -> [i32; 2] {
+    fn pair_of_weights(&self, output: usize, pair: usize, weights: &[i16]) -> [i32; 2] {
         let [kernel_h, kernel_w] = self.geometry.window.kernel;
         let (tap, channels) = (pair / self.group_pairs, pair % self.group_pairs);
         let (row, tap) = (tap / self.taps_w, tap % self.taps_w);
         let weight = |channel: usize, column: usize| {
             let inside = channel < self.group_in() && column < kernel_w;
             let at = || ((output * self.group_in() + channel) * kernel_h + row) * kernel_w + column;
-            if inside { weights[at()] } else { 0 }
+            if inside { weights[at()].into() } else { 0 }
         };
         match self.pairing {
             Pairing::Channels => [weight(2 * channels, tap), weight(2 * channels + 1, tap)],

@@ -39,7 +39,10 @@ impl Layer {
     ///
     /// # Errors
     /// When there are more or fewer weights.
-    pub fn prepare(packing: Arc<Packing>, weights: &[i32]) -> Result<Self, SlotError> {
+    pub fn prepare<W: Copy + Into<i64>>(
+        packing: Arc<Packing>,
+        weights: &[W],
+    ) -> Result<Self, SlotError> {
         let expected = packing.geometry().weights_len();
         count("weights", weights.len(), expected)?;
         let residues: Vec<u64> = weights

@@ -48,14 +48,14 @@ pub struct Weights {
 const COLUMNS: usize = 16;
 
 /// `to` = the rows of `from`, of `columns` numbers each, as columns.
-fn transpose(from: &[i32], columns: usize, to: &mut [i32]) {
+fn transpose(from: &[i16], columns: usize, to: &mut [i32]) {
     let rows = from.len() / columns;
     let pieces = to.par_chunks_mut(COLUMNS * rows).enumerate();
     pieces.for_each(|(piece, to)| {
         for (row, from) in from.chunks(columns).enumerate() {
             let from = from[piece * COLUMNS..].iter();
             for (to, &number) in to[row..].iter_mut().step_by(rows).zip(from) {
-                *to = number;
+                *to = number.into();
             }
         }
     });
@@ -70,7 +70,7 @@ impl Weights {
         if layer.geometry != *geometry || layer.weights.len() != geometry.weights_len() {
             return None;
         }
-        let norm = |row: &[i32]| row.iter().map(|w| u64::from(w.unsigned_abs())).sum::<u64>();
+        let norm = |row: &[i16]| row.iter().map(|w| u64::from(w.unsigned_abs())).sum::<u64>();
         let rows = layer.weights.par_chunks(taps);
         if rows.any(|row| norm(row) >> 32 != 0) {
             return None;

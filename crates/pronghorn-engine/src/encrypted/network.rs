@@ -182,7 +182,9 @@ fn linear<W: Word>(
     basis: &RnsBasis<W>,
     step: &str,
 ) -> Result<Op<W>, EngineError> {
-    let integers: Vec<i32> = layer.weights.iter().map(|&w| w as i32).collect();
+    // What has more bits is refused like the least.
+    let short = |&weight: &f64| i16::try_from(weight as i64).unwrap_or(i16::MIN);
+    let integers: Vec<i16> = layer.weights.iter().map(short).collect();
     let weights =
         PackedWeights::new(&layer.geometry, &integers).map_err(|source| EngineError::Weights {
             step: step.to_owned(),

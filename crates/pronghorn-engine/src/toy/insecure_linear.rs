@@ -220,7 +220,8 @@ impl Server {
             let weights = &self.layer.weights[output * inputs..][..inputs];
             let mut sum = self.layer.bias[output].wrapping_sub(self.mask.words()[index]);
             for (element, &weight) in weights.iter().enumerate() {
-                sum = sum.wrapping_add(weight.wrapping_mul(self.input.row(element)[image]));
+                let product = i32::from(weight).wrapping_mul(self.input.row(element)[image]);
+                sum = sum.wrapping_add(product);
             }
             *masked = sum;
         }

@@ -149,22 +149,25 @@ impl Linear {
         // A search item by item asks after each whether another thread has found one, and one that
         // ends early takes no vectors.
         let rows = self.weights.par_chunks(geometry.row_len());
-        let is_wide = |weight: &i32| weight.unsigned_abs() >= 1 << 15;
-        let any_wide = |row: &&[i32]| row.iter().fold(false, |any, w| any | is_wide(w));
-        let wide = rows.find_first(any_wide);
-        match wide.and_then(|row| row.iter().find(|weight| is_wide(weight))) {
-            Some(weight) => Err(OperatorError::parameter("a weight", weight, "below 2^15")),
-            None => Ok(()),
+        let is_wide = |row: &[i16]| row.iter().fold(false, |any, &w| any | (w == i16::MIN));
+        match rows.any(is_wide) {
+            true => Err(OperatorError::parameter(
+                "a weight",
+                i16::MIN,
+                "above -2^15",
+            )),
+            false => Ok(()),
         }
     }
 }
 
 /// The sums of the positive weights and of minus the negative ones, all below 2^15.
-fn sums(row: &[i32]) -> [i64; 2] {
+fn sums(row: &[i16]) -> [i64; 2] {
     // Sums of so many have 31 bits: vectors of 32-bit words hold them.
     row.chunks(1 << 16).fold([0, 0], |[up, down], weights| {
-        let sum: i32 = weights.iter().sum();
-        let positive: i32 = weights.iter().map(|&weight| weight.max(0)).sum();
+        let sum: i32 = weights.iter().map(|&weight| i32::from(weight)).sum();
+        let positive = weights.iter().map(|&weight| i32::from(weight.max(0)));
+        let positive: i32 = positive.sum();
         [
             up + i64::from(positive),
             down + i64::from(positive) - i64::from(sum),

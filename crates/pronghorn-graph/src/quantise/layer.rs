@@ -293,26 +293,28 @@ impl<'a> LayerProfile<'a> {
         }
     }
 
-    /// Whether the results of this part of the layer have at most so many bits, as
+    /// Whether the results of these parts of the layer have at most so many bits each, as
     /// [`Candidate::bits`] counts them. Where the row with the largest results has more, the others
     /// are not read.
-    pub fn digit_fits(
+    pub fn digits_fit(
         &self,
         (weight_bits, input_bits): (u32, u32),
-        digit: Digit,
-        most_bits: u32,
+        digits: [(Digit, u32); 2],
     ) -> bool {
         let scales = Scales::new(self, weight_bits, input_bits);
         let whole = self.rows(scales.weight_bits, scales.input_fraction, Digit::Whole);
         let reach = |at: usize| self.reach(&whole[at], self.bias[at]);
         let largest = (0..whole.len()).max_by(|&a, &b| reach(a).total_cmp(&reach(b)));
-        let is_within = |at: usize| {
+        let is_within = |at: usize, (digit, most_bits): (Digit, u32)| {
             let weights = &self.weights[at * self.geometry.row_len()..][..self.geometry.row_len()];
             let row = self.rows.row(at, weights, whole[at].fraction, digit);
             word_bits(scales.results(&row, self.bias[at], digit)) <= most_bits
         };
-        largest.is_none_or(is_within)
-            && self.digit_at(weight_bits, input_bits, digit).bits <= most_bits
+        let all_within = |(digit, most_bits): (Digit, u32)| {
+            self.digit_at(weight_bits, input_bits, digit).bits <= most_bits
+        };
+        largest.is_none_or(|at| digits.into_iter().all(|digit| is_within(at, digit)))
+            && digits.into_iter().all(all_within)
     }
 
     /// Fraction bits of the input at a precision.
@@ -330,7 +332,8 @@ impl<'a> LayerProfile<'a> {
         let pairs = rounded.zip(self.weights.par_chunks(row_len)).zip(&*rows);
         pairs.for_each(|((rounded, weights), row)| {
             for (rounded, &weight) in rounded.iter_mut().zip(weights) {
-                *rounded = scale::round(weight, row.fraction);
+                // By the choice of fraction bits it has 16 bits at most.
+                *rounded = scale::round(weight, row.fraction) as i16;
             }
         });
         let results: Vec<i32> = rows

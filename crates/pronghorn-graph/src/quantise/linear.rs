@@ -5,7 +5,7 @@
 //! inputs in words that one sum would exceed, for the cost of another layer and another rounding.
 
 use super::{QuantiseError, builder::Builder};
-use crate::fixed::{Digit, FixedOp, Linear, LocalOp, ValueSpec};
+use crate::fixed::{FixedOp, Linear, LocalOp, ValueSpec};
 
 /// Bits below the unit of a layer's high digits that its low digits keep, at most.
 const MOST_KEPT: u32 = 4;
@@ -60,7 +60,7 @@ impl Builder<'_> {
                 });
                 self.push(FixedOp::Linear(linear), vec![value], coarsest)?
             }
-            Some(bits) => self.in_two(&linear, value, (&results, coarsest), bits)?,
+            Some(bits) => self.in_two(linear, value, (&results, coarsest), bits)?,
         };
         if results.iter().any(|&result| result > coarsest) {
             let finer = results.iter().map(|&result| (result - coarsest) as u32);
@@ -72,23 +72,23 @@ impl Builder<'_> {
     /// A layer as two, of the high digits of its weights and of the low ones, of `bits` bits.
     fn in_two(
         &mut self,
-        linear: &Linear,
+        linear: Linear,
         value: usize,
         (results, coarsest): (&[i32], i32),
         bits: u32,
     ) -> Result<usize, QuantiseError> {
-        let digits = [
-            (Digit::High(bits), Part::High),
-            (Digit::Low(bits), Part::Low(bits)),
+        let [high, low] = linear.in_two(bits);
+        let parts = [
+            (high, coarsest - bits as i32, Part::High),
+            (low, coarsest, Part::Low(bits)),
         ];
-        let [high, low] = digits.map(|(digit, part)| {
+        let [high, low] = parts.map(|(linear, fraction, part)| {
             self.scales.push(LayerScale {
                 node: self.current,
                 fractions: results.to_vec(),
                 part,
             });
-            let fraction = coarsest - digit.left_shift() as i32;
-            self.push(FixedOp::Linear(linear.digit(digit)), vec![value], fraction)
+            self.push(FixedOp::Linear(linear), vec![value], fraction)
         });
         let (high, low) = (high?, low?);
         let kept = self.kept(high, bits);

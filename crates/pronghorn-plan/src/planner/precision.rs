@@ -264,16 +264,15 @@ impl ModulusBudget<'_> {
         let within = |(_, (kind, ..)): &(Precision, Rank)| *kind == 0;
         let best = likely.filter(within);
         let best = best.or_else(|| self.best(layer, WEIGHT_BITS, given));
-        let (precision, (kind, _, error)) = best?;
-        let is_reached = kind < LAST_RESORT && error <= MOST_EXCESS;
-        if self.narrow
-            && !is_reached
-            && let Some((in_two, (.., less))) = self.search_in_two(layer, tolerance, given)
-            && less < error
-        {
-            return Some(in_two);
+        let is_reached =
+            |&(_, (kind, _, error)): &(Precision, Rank)| kind < LAST_RESORT && error <= MOST_EXCESS;
+        if !self.narrow || best.as_ref().is_some_and(is_reached) {
+            return best.map(|(precision, _)| precision);
         }
-        Some(precision)
+        let in_two = self.search_in_two(layer, tolerance, given);
+        let closest = [best, in_two].into_iter().flatten();
+        let closest = closest.min_by(|(_, (.., x)), (_, (.., y))| x.total_cmp(y));
+        closest.map(|(precision, _)| precision)
     }
 
     /// The precision of the lowest rank with so many bits of weights, where users chose none.
@@ -305,6 +304,9 @@ impl ModulusBudget<'_> {
                     // A last resort: the narrowest.
                     false => (LAST_RESORT, answer, error),
                 }
+            } else if self.narrow {
+                // Shares have 32 bits, and parts of a layer one modulus.
+                continue;
             } else if bits <= 31 {
                 rank_narrow(bits, error)
             } else if let Some((digits, bits)) = split_bits(layer, weight_bits, input_bits) {
@@ -360,9 +362,15 @@ fn low_bits(layer: &LayerProfile, whole: u32, bits: (u32, u32)) -> Option<u32> {
     // The sums of high digits have about as many bits less, and those of low ones grow.
     let least = whole.saturating_sub(most + 1).max(LEAST_LOW);
     let mut all = (least..=least + 2).filter(|&low_bits| low_bits < bits.0);
-    let low_bits = all.find(|&low_bits| layer.digit_fits(bits, Digit::High(low_bits), most))?;
-    let fits = layer.digit_fits(bits, Digit::Low(low_bits), MOST_LOW);
-    fits.then_some(low_bits)
+    all.find(|&low_bits| {
+        layer.digits_fit(
+            bits,
+            [
+                (Digit::High(low_bits), most),
+                (Digit::Low(low_bits), MOST_LOW),
+            ],
+        )
+    })
 }
 
 /// The kind of precisions beyond the tolerance.

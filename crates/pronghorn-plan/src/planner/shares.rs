@@ -366,8 +366,8 @@ mod tests {
         }
     }
 
-    fn layer(weight: i32) -> FixedNode {
-        let reach = weight * 100 * ALL as i32;
+    fn layer(weight: i16) -> FixedNode {
+        let reach = i32::from(weight) * 100 * ALL as i32;
         let linear = Linear {
             geometry: ConvGeometry::dense(ALL, ALL),
             weights: vec![weight; ALL * ALL],
