@@ -19,7 +19,7 @@ from pronghorn import _check, _native
 from pronghorn._columns import in_order
 from pronghorn._inputs import Range, as_inputs, clamped, clamped_text, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
-from pronghorn._outputs import Predictions, beyond_samples, finish_of, kind_of
+from pronghorn._outputs import Predictions, beyond_samples, finish_of, kind_of, reader
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn._trust import require
 from pronghorn.errors import InputError, PrepareWarning, RangeWarning, RunError, StoreWarning
@@ -566,6 +566,11 @@ class Client(Shaped):
         return tuple(json.loads(self.plan_json())["class_names"])
 
     @property
+    def outputs(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of a model's several outputs, by name, from the server's plan; empty where there is one."""
+        return {each["name"]: tuple(each["shape"]) for each in json.loads(self.plan_json())["outputs"]}
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The names of a row's features, in the model's order, as its owner's table has them, or none.
 
@@ -695,10 +700,10 @@ class Client(Shaped):
         """
         plan = json.loads(self.plan_json())
         finish = finish_of(plan)
-        kind = kind_of(finish, self.output_shape, outputs)
-        found = Predictions.of(self._predict(x, progress), finish, kind)
-        names = tuple(plan["class_names"])
-        return replace(found, beyond_samples=self.last_beyond_samples, clamped=self.last_clamped, class_names=names)
+        shapes = self.outputs
+        kind = kind_of(finish, self.output_shape, outputs, several=bool(shapes))
+        found = reader(finish, kind, plan["class_names"], shapes)(self._predict(x, progress))
+        return replace(found, beyond_samples=self.last_beyond_samples, clamped=self.last_clamped)
 
     def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,12 @@ def _simplified(finish: Sequence[str]) -> list[str]:
 
 
 def kind_of(
-    finish: Sequence[str], shape: Sequence[int], asked: str | None = None, truth: npt.NDArray[Any] | None = None
+    finish: Sequence[str],
+    shape: Sequence[int],
+    asked: str | None = None,
+    truth: npt.NDArray[Any] | None = None,
+    *,
+    several: bool = False,
 ) -> str:
     """What the outputs of a model are.
 
@@ -57,7 +63,7 @@ def kind_of(
       a classifier.
     * `labels`: any number of several, each with a probability of its own: several numbers through a
       Sigmoid.
-    * `values`: all else: one number, a map, or what ends in Exp, Log or Sqrt.
+    * `values`: all else: one number, a map, several outputs, or what ends in Exp, Log or Sqrt.
 
     Args:
         finish: what the client does last: `softmax`, `sigmoid`, `arg_max`, `exp`, `log`, `sqrt`, or one with `_along`
@@ -67,6 +73,7 @@ def kind_of(
             classifier.
         truth: true labels, where known: zeros and ones make one number a yes or no. Fractions, and numbers of no
             class, make several numbers values.
+        several: whether the numbers are those of several outputs.
 
     Raises:
         InputError: there is no such kind.
@@ -76,7 +83,7 @@ def kind_of(
     if asked is not None:
         return _check.one_of("outputs", asked, KINDS)
     count, finish = math.prod(shape), _simplified(finish)
-    if (OF_EACH | {"arg_max_along"}) & set(finish):
+    if several or (OF_EACH | {"arg_max_along"}) & set(finish):
         return "values"
     if (INDICES | {"softmax"}) & set(finish):
         return "classes"
@@ -127,6 +134,8 @@ class Predictions:
     result may be wrong. None where inputs are not clamped."""
     class_names: tuple[str, ...] = ()
     """The model's own names of its classes; empty where they are the indices."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The shapes of the outputs of a model of several, by name; empty where there is one."""
 
     @classmethod
     def of(cls, outputs: Floats, finish: Sequence[str], kind: str) -> Predictions:
@@ -154,7 +163,12 @@ class Predictions:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What is known, by name, for files."""
         names = ("outputs", "classes", "probabilities", *MARKS)
-        return {name: found for name in names if (found := getattr(self, name)) is not None}
+        found = {name: found for name in names if (found := getattr(self, name)) is not None}
+        return found | {f"outputs.{name}": part for name, part in self.split().items()}
+
+    def split(self) -> dict[str, Floats]:
+        """The outputs of a model of several: by name `(images, *shape)`. Empty where there is one."""
+        return split(self.outputs, self.shapes)
 
     def named(self) -> list[str]:
         """The name of each image's class; its index where the model has no names.
@@ -178,6 +192,25 @@ class Predictions:
             raise InputError(f"outputs of kind {self.kind!r} have no probabilities here: look at outputs")
         order = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :count].astype(np.int64)
         return order, np.take_along_axis(self.probabilities, order, axis=1)
+
+
+def reader(
+    finish: Sequence[str],
+    kind: str,
+    class_names: Sequence[str] = (),
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Callable[[Floats], Predictions]:
+    """What reads outputs as `kind`, with the names of their classes and the shapes of several."""
+    names, shapes = tuple(class_names), shapes or {}
+    return lambda outputs: replace(Predictions.of(outputs, finish, kind), class_names=names, shapes=shapes)
+
+
+def split(outputs: Floats, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
+    """Results of a model of several outputs, whose values follow each other, by the name of each."""
+    ends = list(accumulate(math.prod(shape) for shape in shapes.values()))
+    parts = np.split(outputs.reshape(len(outputs), -1), ends[:-1], axis=1)
+    named = zip(shapes.items(), parts, strict=False)
+    return {name: part.reshape(len(outputs), *shape) for (name, shape), part in named}
 
 
 def name_of(names: Sequence[str], index: int) -> str:

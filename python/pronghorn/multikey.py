@@ -22,7 +22,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -45,7 +45,7 @@ from pronghorn._multikey_plan import (
     warn_of_error,
 )
 from pronghorn._network import LogLine, entries_to, given_limits, paths
-from pronghorn._outputs import Predictions, kind_of
+from pronghorn._outputs import Predictions, kind_of, reader
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn.errors import InputError, PlanError, PrecisionWarning, RunError
 
@@ -369,6 +369,11 @@ class Client(Shaped):
         return ()
 
     @property
+    def outputs(self) -> dict[str, tuple[int, ...]]:
+        """None: descriptions have no names of several outputs."""
+        return {}
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """The model's own names of its classes; empty where they are 0, 1 and so on."""
         return tuple(self._native.class_names)
@@ -415,7 +420,7 @@ class Client(Shaped):
         """
         found = self.predict(inputs, progress=progress)
         kind = kind_of(self.finish, self.output_shape, outputs)
-        return replace(Predictions.of(found, self.finish, kind), class_names=self.class_names)
+        return reader(self.finish, kind, self.class_names)(found)
 
     def close(self) -> None:
         """Leaves the cloud."""

@@ -100,6 +100,7 @@ fn plan() -> Plan {
         sampled: None,
         class_names: vec![],
         columns: vec![],
+        outputs: vec![],
         format: FORMAT,
         model: "toy".to_owned(),
         trust: TrustLevel::TwoParty,

@@ -601,6 +601,7 @@ fn plans_with_huge_windows_are_refused() {
             sampled: None,
             class_names: vec![],
             columns: vec![],
+            outputs: vec![],
             format: FORMAT,
             model: "hostile".into(),
             trust: TrustLevel::TwoParty,

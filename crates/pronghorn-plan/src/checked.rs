@@ -19,6 +19,7 @@ use pronghorn_mpc::ot::silent::Chain;
 use crate::{
     cost::{Cost, MAX_BATCH, Memory, Once},
     flood::Lifetime,
+    names::NamedOutput,
     plan::{FORMAT, LEAST_BAND_BYTES, MAX_BYTES, MOST_KEY_CHECKS, Plan, PlanError, Step},
     share_form::{self, Node, ShareForm},
     step::{Compiled, Derived, Place, StepPlan},
@@ -109,6 +110,7 @@ impl CheckedPlan {
         check_silent(&plan)?;
         check_class(&plan)?;
         check_columns(&plan)?;
+        check_outputs(&plan)?;
         if plan.trust.shares() {
             check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
         }
@@ -180,6 +182,28 @@ impl CheckedPlan {
             ..self.0.plan.clone()
         };
         check_columns(&plan)?;
+        self.with_longer(plan)
+    }
+
+    /// The same plan with the outputs of a model of several ([`Plan::outputs`]). Where a name is too
+    /// long or has hidden characters, they are `output_0` and so on.
+    ///
+    /// # Errors
+    /// Their values are not those of the result, or the plan gets too long.
+    pub(crate) fn with_outputs(&self, outputs: &[NamedOutput]) -> Result<Self, PlanError> {
+        let are_shown = outputs.iter().all(|output| is_shown(&output.name));
+        let named = |(at, output): (usize, &NamedOutput)| NamedOutput {
+            name: match are_shown {
+                true => output.name.clone(),
+                false => format!("output_{at}"),
+            },
+            shape: output.shape.clone(),
+        };
+        let plan = Plan {
+            outputs: outputs.iter().enumerate().map(named).collect(),
+            ..self.0.plan.clone()
+        };
+        check_outputs(&plan)?;
         self.with_longer(plan)
     }
 
@@ -378,10 +402,16 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         let reason = format!("{low} is above {high}");
         return field("sampled", reason);
     }
+    let outputs: Vec<String> = plan
+        .outputs
+        .iter()
+        .map(|output| output.name.clone())
+        .collect();
     let names = [
         ("model", std::slice::from_ref(&plan.model)),
         ("class_names", &plan.class_names),
         ("columns", &plan.columns),
+        ("outputs", &outputs),
     ];
     for (name, found) in names {
         if !found.iter().all(|name| is_shown(name)) {
@@ -429,6 +459,30 @@ fn check_columns(plan: &Plan) -> Result<(), PlanError> {
         field: "columns",
         reason,
     })
+}
+
+/// Several outputs have names of their own, and together as many values as the result.
+fn check_outputs(plan: &Plan) -> Result<(), PlanError> {
+    if plan.outputs.is_empty() {
+        return Ok(());
+    }
+    let refused = |reason: String| {
+        let field = "outputs";
+        Err(PlanError::Field { field, reason })
+    };
+    let names: BTreeSet<&String> = plan.outputs.iter().map(|output| &output.name).collect();
+    if plan.outputs.len() == 1 || names.len() != plan.outputs.len() {
+        return refused("they are not several with a name each".into());
+    }
+    let product = |shape: &[usize]| shape.iter().copied().fold(1, usize::saturating_mul);
+    let sizes = plan.outputs.iter().map(|output| product(&output.shape));
+    let found = sizes.fold(0, usize::saturating_add);
+    let result = plan.steps.get(plan.output).map(|step| &step.value.shape);
+    let shape = result.and_then(|shape| shape_after(&plan.finish, shape));
+    match shape.map_or(0, |shape| product(&shape)) {
+        wanted if wanted == found => Ok(()),
+        wanted => refused(format!("they have {found} values, and the result {wanted}")),
+    }
 }
 
 /// Silent OTs of a connection are of one kind.

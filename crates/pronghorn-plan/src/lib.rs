@@ -28,7 +28,7 @@ pub mod trust;
 
 pub use checked::CheckedPlan;
 pub use kept::KeptError;
-pub use names::Names;
+pub use names::{NamedOutput, Names};
 pub use plan::{Plan, PlanError, Step};
 pub use planner::{
     BuildError, BuildOptions, Built, Computation, Encrypted, Engine, Fidelity, Opening, Rounding,

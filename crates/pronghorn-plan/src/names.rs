@@ -1,4 +1,4 @@
-//! The names of the model's file. A plan has none of them: they stay with its owner.
+//! The names of the model's file. A plan has none of its nodes: they stay with its owner.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,16 @@ pub struct Names {
     pub model: String,
     /// Of the node that each step of the plan comes from, by step.
     pub steps: Vec<String>,
+}
+
+/// One of several outputs of a model, as clients get it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedOutput {
+    /// Its name.
+    pub name: String,
+    /// Its shape, without the batch.
+    pub shape: Vec<usize>,
 }
 
 impl Names {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
+    names::NamedOutput,
     rlwe::Rlwe,
     share_form::Node,
     step::{Outline, step_name},
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 10;
+pub const FORMAT: u16 = 11;
 
 /// The model's name in a plan whose owner gives none.
 pub const MODEL: &str = "model";
@@ -60,6 +61,9 @@ pub struct Plan {
     /// The names of the input's values, in their order, as the owner's table has them; none where the
     /// samples had no names. Clients find their columns by them.
     pub columns: Vec<String>,
+    /// The outputs of a model of several, whose values follow each other in the result; none where
+    /// there is one. Clients take the result apart by them.
+    pub outputs: Vec<NamedOutput>,
 }
 
 /// Bytes of a band by default: fewer make more messages, and more take more memory.

@@ -85,6 +85,11 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
     writeln!(f, "  client learns {}", plan.client_learns())?;
     named(f, "classes", &plan.class_names)?;
     named(f, "columns", &plan.columns)?;
+    let outputs = plan
+        .outputs
+        .iter()
+        .map(|output| format!("{} {:?}", output.name, output.shape));
+    named(f, "outputs", &outputs.collect::<Vec<_>>())?;
     if plan.is_dithered() {
         writeln!(
             f,

@@ -2,7 +2,7 @@
 
 use numpy::PyReadonlyArrayDyn;
 use pronghorn_plan::{
-    BuildOptions, Engine, Opening, Rounding,
+    BuildOptions, Engine, NamedOutput, Opening, Rounding,
     objective::{Network, Objective},
     planner::{KEY_CHECKS, schedule::Passes},
 };
@@ -10,12 +10,17 @@ use pyo3::prelude::*;
 
 use crate::{array, native};
 
+fn named_output((name, shape): (String, Vec<usize>)) -> NamedOutput {
+    NamedOutput { name, shape }
+}
+
 /// The fields of Python's `PlanOptions`, which documents and checks them.
 #[derive(FromPyObject)]
 pub struct PlanOptions<'py> {
     name: Option<String>,
     class_names: Vec<String>,
     columns: Vec<String>,
+    outputs: Vec<(String, Vec<usize>)>,
     trust: String,
     samples: Option<PyReadonlyArrayDyn<'py, f32>>,
     input_range: (f32, f32),
@@ -49,6 +54,7 @@ impl PlanOptions<'_> {
             name: self.name,
             class_names: self.class_names,
             columns: self.columns,
+            outputs: self.outputs.into_iter().map(named_output).collect(),
             trust: Some(self.trust.parse().map_err(native)?),
             samples: samples.map(|(values, _)| values),
             input_range: self.input_range,

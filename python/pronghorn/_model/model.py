@@ -6,7 +6,6 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +34,7 @@ from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
 from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
-from pronghorn._outputs import Classes, Predictions, kind_of
+from pronghorn._outputs import Classes, Predictions, kind_of, split
 from pronghorn.errors import InputError, InputWarning, PlanError, RoundingWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
@@ -123,7 +122,10 @@ def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None,
         imported = imported.with_class()
         with native_errors(InputError):
             native = native.with_class()
-    return Model(imported, native, dataclasses.replace(options, class_names=imported.class_names))
+    # A row of several is taken apart by its owner and by clients; one output needs no name.
+    outputs = tuple(imported.outputs.items()) if len(imported.outputs) > 1 else ()
+    named = dataclasses.replace(options, class_names=imported.class_names, outputs=outputs)
+    return Model(imported, native, named)
 
 
 def _load_module(case: _torch.Case, options: PlanOptions, *, shape: ShapeOption, output: Output) -> Model:
@@ -217,11 +219,7 @@ class Model(Shaped):
         Raises:
             InputError: outputs of another shape.
         """
-        rows = as_inputs(outputs, self.output_shape, "outputs")
-        ends = list(accumulate(math.prod(shape) for shape in self.outputs.values()))
-        parts = np.split(rows.reshape(len(rows), -1), ends[:-1], axis=1)
-        named = zip(self.outputs.items(), parts, strict=True)
-        return {name: part.reshape(len(rows), *shape) for (name, shape), part in named}
+        return split(as_inputs(outputs, self.output_shape, "outputs"), self.outputs)
 
     @property
     def takes_integers(self) -> bool:
@@ -475,8 +473,7 @@ class Model(Shaped):
 
     def kind(self, asked: str | None = None, truth: npt.NDArray[Any] | None = None) -> str:
         """The kind of the outputs, as `kind_of` says it; a row of several outputs has values."""
-        several = asked is None and len(self.outputs) > 1
-        return kind_of(self.finish, self.output_shape, "values" if several else asked, truth)
+        return kind_of(self.finish, self.output_shape, asked, truth, several=len(self.outputs) > 1)
 
     def _truth(
         self, outputs: str | None, labels: npt.ArrayLike | None, images: int

@@ -79,6 +79,8 @@ class PlanOptions:
     """The model's own names of its classes, which clients get too."""
     columns: tuple[str, ...] = ()
     """The names of the features of a row, which clients get too."""
+    outputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Names and shapes of the outputs of a model of several, which clients get too."""
     key_checks: int | None = None
     """Sets of a client's keys, of which the server opens all but one: a power of two up to 256; None for 64."""
     flood_bits: int | None = None

@@ -7,18 +7,17 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
 from pronghorn._inputs import clamped_text
-from pronghorn._outputs import MARKS, Predictions, beyond_samples
+from pronghorn._outputs import MARKS, beyond_samples
 from pronghorn.cli.console import say
-from pronghorn.cli.pieces import Attempts, Party, Pieces, check_format, digest, end_of_failures, write
+from pronghorn.cli.pieces import Attempts, Party, Pieces, Read, check_format, digest, end_of_failures, write
 from pronghorn.cli.progress import progress_bar
 from pronghorn.cli.wanted import Opened
 from pronghorn.errors import InputError, InputWarning, RangeWarning
@@ -140,8 +139,12 @@ class Running(Generic[Party]):
                 if bar.progress is not None:
                     bar.progress(done, total)
 
-    def end(self, finish: list[str], class_names: tuple[str, ...], as_json: bool) -> None:
+    def end(self, read: Read, as_json: bool) -> None:
         """Writes all results, removes the folder, and says so. The connection is closed: nobody sees what follows.
+
+        Args:
+            read: what outputs mean.
+            as_json: whether to print a record for programs.
 
         Raises:
             RunError: a check of results has failed.
@@ -150,10 +153,6 @@ class Running(Generic[Party]):
         if failure := end_of_failures(self.pieces):
             raise failure
         images = self.opened.images
-
-        def read(outputs: npt.NDArray[np.float32]) -> Predictions:
-            return replace(Predictions.of(outputs, finish, self.opened.kind), class_names=class_names)
-
         write(self.out, images.titles, self.pieces, read)
         accuracy = self.opened.accuracy(self.pieces.found(read))
         marks = {name: self.pieces.marked(name, read) for name in MARKS}

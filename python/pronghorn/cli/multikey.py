@@ -18,7 +18,7 @@ from pronghorn._multikey_check import Case
 from pronghorn._multikey_plan import in_range
 from pronghorn._network import LogLine
 from pronghorn._output_file import OutputFile
-from pronghorn._outputs import kind_of
+from pronghorn._outputs import kind_of, reader
 from pronghorn.cli.caps import Caps, caps_of
 from pronghorn.cli.channel import ClientChannel, ServerChannel
 from pronghorn.cli.console import say
@@ -399,7 +399,7 @@ def _predict_pieces(
             attempts.close()
             attempts.connect = lambda: at.joined(channel)
             running.predict(party.output_shape)
-        running.end(party.finish, party.class_names, as_json)
+        running.end(reader(party.finish, opened.kind, party.class_names), as_json)
 
 
 def _introduced(party: roles.Client) -> str:

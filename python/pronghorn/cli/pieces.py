@@ -386,9 +386,22 @@ def _tables(titles: Titles, pieces: Pieces, read: Read) -> Iterator[dict[str, An
         for name in MARKS:
             if (marks := getattr(found, name)) is not None:
                 table[name] = marks.tolist()
-        table["outputs"] = found.outputs.reshape(len(found), -1).tolist()
+        parts = {f"output {name}": part for name, part in found.split().items()} or {"outputs": found.outputs}
+        table |= {name: part.reshape(len(found), -1).tolist() for name, part in parts.items()}
         first = last
         yield table
+
+
+def _holds_values(name: str) -> bool:
+    """Whether a column has the values of the output, or of one of several."""
+    return name == "outputs" or name.startswith("output ")
+
+
+def _titles(name: str, count: int) -> list[str]:
+    """The titles of an output's values, a column each."""
+    if name == "outputs":
+        return [f"output {index}" for index in range(count)]
+    return [name] if count == 1 else [f"{name} {index}" for index in range(count)]
 
 
 def _write_parquet(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
@@ -396,7 +409,8 @@ def _write_parquet(path: Path, titles: Titles, pieces: Pieces, read: Read) -> No
     writer = None
     try:
         for columns in _tables(titles, pieces, read):
-            floats = {"probability": pyarrow.float32(), "outputs": pyarrow.list_(pyarrow.float32())}
+            lists = dict.fromkeys(filter(_holds_values, columns), pyarrow.list_(pyarrow.float32()))
+            floats = {"probability": pyarrow.float32(), **lists}
             arrays = {name: pyarrow.array(values, floats.get(name)) for name, values in columns.items()}
             table = pyarrow.table(arrays)
             writer = writer or pyarrow.parquet.ParquetWriter(path, table.schema)
@@ -420,12 +434,12 @@ def _write_csv(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
         writer = csv.writer(file)
         header: list[str] = []
         for table in _tables(titles, pieces, read):
-            values = table.pop("outputs")
+            values = {name: table.pop(name) for name in list(table) if _holds_values(name)}
             if not header:
-                header = [*table, *(f"output {index}" for index in range(len(values[0])))]
+                header = [*table, *(title for name, rows in values.items() for title in _titles(name, len(rows[0])))]
                 writer.writerow(header)
-            for row in zip(*table.values(), values, strict=True):
-                writer.writerow([*row[:-1], *row[-1]])
+            for *row, parts in zip(*table.values(), zip(*values.values(), strict=True), strict=True):
+                writer.writerow([*row, *(value for part in parts for value in part)])
 
 
 def _write_npy(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:

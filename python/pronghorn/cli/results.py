@@ -9,7 +9,7 @@ from typing import Any
 
 from pronghorn import _native
 from pronghorn._model import Stats, counted
-from pronghorn._outputs import MARKS, Predictions, name_of
+from pronghorn._outputs import MARKS, Floats, Predictions, name_of
 from pronghorn.cli.console import say, warn
 from pronghorn.errors import InputError
 
@@ -43,6 +43,7 @@ class Results:
         self._titles = titles
         self._found = found
         self._names = names or list(found.class_names) or None
+        self._parts = found.split()
         self._ranked = None
         if found.probabilities is not None:
             self._ranked = found.top(top or (1 if found.kind == "classes" else SHOWN_VALUES))
@@ -72,7 +73,8 @@ class Results:
             return {"top": [{**self._named(which), "probability": round(share, 6)} for which, share in ranked]}
         if self._found.classes is not None:
             return self._named(int(self._found.classes[index]))
-        return {"values": self._found.outputs[index].tolist()}
+        parts = {name: part[index].tolist() for name, part in self._parts.items()}
+        return {"values": parts or self._found.outputs[index].tolist()}
 
     def _marks(self, index: int) -> Record:
         """Why one image's result may be wrong: each reason that is known to hold or not."""
@@ -89,10 +91,17 @@ class Results:
 
     def _values(self, index: int) -> str:
         """One image's values in words."""
-        values = self._found.outputs[index].ravel()
+        if self._parts:
+            each = ((name, part[index]) for name, part in self._parts.items())
+            return "; ".join(f"{name} {self._shown(values)}" for name, values in each)
+        return self._shown(self._found.outputs[index])
+
+    def _shown(self, values: Floats) -> str:
+        """Values in words."""
+        shape, values = values.shape, values.ravel()
         if values.size > SHOWN_VALUES:
-            shape = "x".join(map(str, self._found.outputs.shape[1:]))
-            return f"{shape} values from {values.min():.6g} to {values.max():.6g} (--out FILE writes them)"
+            sizes = "x".join(map(str, shape))
+            return f"{sizes} values from {values.min():.6g} to {values.max():.6g} (--out FILE writes them)"
         named = self._names is not None and len(self._names) == values.size
         return ", ".join(f"{self._name(i)} {value:.6g}" if named else f"{value:.6g}" for i, value in enumerate(values))
 

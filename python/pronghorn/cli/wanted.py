@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -20,7 +20,7 @@ from pronghorn.errors import InputError
 
 
 class Asked(Protocol):
-    """Who predicts: its shapes, its range of inputs, and its names of classes and features."""
+    """Who predicts: its shapes, its range of inputs, and its names of classes, features and outputs."""
 
     @property
     def input_shape(self) -> tuple[int, ...]: ...  # noqa: D102
@@ -32,6 +32,8 @@ class Asked(Protocol):
     def class_names(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def columns(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def outputs(self) -> Mapping[str, tuple[int, ...]]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class Wanted:
         path, names = None if column else self.labels, names_of_labels(asked.class_names, self.outputs)
         known = labels_of(path, beside, images, total, names, column)
         self._check_index(finish)
-        kind = kind_of(finish, asked.output_shape, self.outputs, known)
+        kind = kind_of(finish, asked.output_shape, self.outputs, known, several=bool(asked.outputs))
         return kind, classes_only(known, kind, path)
 
     def _check_index(self, finish: Sequence[str]) -> None:

@@ -238,6 +238,7 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         sampled: None,
         class_names: vec![],
         columns: vec![],
+        outputs: vec![],
     }
 }
 

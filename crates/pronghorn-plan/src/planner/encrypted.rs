@@ -232,6 +232,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         sampled: None,
         class_names: vec![],
         columns: vec![],
+        outputs: vec![],
     }
 }
 

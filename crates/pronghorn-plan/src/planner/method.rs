@@ -133,6 +133,7 @@ impl Lowered {
             sampled: None,
             class_names: vec![],
             columns: vec![],
+            outputs: vec![],
         };
         Ok(Planned {
             plan: batched(plan, &names, options.memory)?,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::schedule::Passes;
 use crate::{
     flood::LEAST_BITS,
+    names::NamedOutput,
     objective::{Goal, Network, Objective},
     plan::MODEL,
     trust::TrustLevel,
@@ -53,6 +54,8 @@ pub struct BuildOptions {
     pub class_names: Vec<String>,
     /// The names of the features of a row, for clients; none where they have no names.
     pub columns: Vec<String>,
+    /// The outputs of a model of several, for clients; see [`Plan::outputs`](crate::Plan::outputs).
+    pub outputs: Vec<NamedOutput>,
     /// None: [`TrustLevel::TwoParty`].
     pub trust: Option<TrustLevel>,
     /// Inputs to choose ranges from, `images * elements` values; none: see
@@ -121,6 +124,7 @@ impl Default for BuildOptions {
             name: None,
             class_names: vec![],
             columns: vec![],
+            outputs: vec![],
             trust: None,
             samples: None,
             input_range: (0.0, 1.0),

@@ -156,6 +156,7 @@ pub fn plan_of(trust: TrustLevel, steps: Vec<Step>) -> Plan {
         sampled: None,
         class_names: vec![],
         columns: vec![],
+        outputs: vec![],
     }
 }
 

@@ -18,7 +18,7 @@ use pronghorn_graph::{
     fixed::{ActivationOp, LocalOp},
 };
 use pronghorn_plan::{
-    Built, CheckedPlan, Engine, Plan, PlanError, StepKind, TrustLevel, WordSize,
+    Built, CheckedPlan, Engine, NamedOutput, Plan, PlanError, StepKind, TrustLevel, WordSize,
     cost::MAX_BATCH,
     plan::{FORMAT, MAX_BYTES},
     steps::{
@@ -150,6 +150,24 @@ fn fields_of_the_whole_plan() {
     refuses(&SHARES, "model", |plan| plan.model = "two\nlines".into());
     refuses(&SHARES, "model", |plan| plan.model = "x".repeat(257));
     let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let output = |name: &str, shape: &[usize]| NamedOutput {
+        name: name.into(),
+        shape: shape.to_vec(),
+    };
+    refuses(&AIDED, "outputs: they are not several", |plan| {
+        plan.outputs = vec![output("a", &[10])]
+    });
+    refuses(&AIDED, "outputs: they are not several", |plan| {
+        plan.outputs = vec![output("a", &[5]); 2]
+    });
+    refuses(
+        &AIDED,
+        "outputs: they have 18446744073709551615 values",
+        |plan| plan.outputs = vec![output("a", &[usize::MAX, 2]), output("b", &[5])],
+    );
+    refuses(&AIDED, "outputs: a name has", |plan| {
+        plan.outputs = vec![output("a\n", &[5]), output("b", &[5])]
+    });
     refuses(&AIDED, "columns: there are 1", |plan| {
         plan.columns = named(&["a"])
     });

@@ -282,6 +282,7 @@ pub fn mock_plan() -> CheckedPlan {
         sampled: None,
         class_names: vec![],
         columns: vec![],
+        outputs: vec![],
     };
     CheckedPlan::new(plan).expect("it is valid")
 }

@@ -1,0 +1,100 @@
+"""Models of several outputs, whose names and shapes clients get."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+import pronghorn
+from helpers import floats, model, node
+from pronghorn.cli import app
+
+
+def heads() -> onnx.ModelProto:
+    """A row to a map of two by two and a score."""
+    nodes = [
+        node("MatMul", "x g", "h"),
+        node("Relu", "h", "r"),
+        node("MatMul", "r v", "flat"),
+        node("Reshape", "flat shape", "map"),
+        node("MatMul", "r w", "score"),
+    ]
+    constants = {"g": floats(3, 6), "v": floats(6, 4), "w": floats(6, 1), "shape": np.array([-1, 2, 2], np.int64)}
+    return model(nodes, ("N", 3), constants, outputs=["map", "score"])
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided", "encrypted"])
+def test_clients_take_outputs_apart(trust: str) -> None:
+    rows = floats(40, 3)
+    polynomial = model(
+        [node("MatMul", "x g", "a"), node("MatMul", "x h", "b")],
+        ("N", 3),
+        {"g": floats(3, 2), "h": floats(3, 1)},
+        outputs=["a", "b"],
+    )
+    proto, names = (polynomial, ["a", "b"]) if trust == "encrypted" else (heads(), ["map", "score"])
+    loaded = pronghorn.load(proto, output=names, samples=rows)
+    wanted = loaded.split(loaded.run_float(rows[:2]))
+    with (
+        pronghorn.serve(loaded, listen="127.0.0.1:0", trust=trust) as server,
+        pronghorn.connect(server.address, trust) as client,
+    ):
+        assert client.outputs == loaded.outputs
+        found = client.classify(rows[:2])
+        assert (found.kind, found.classes) == ("values", None)
+        assert client.classify(rows[:2], outputs="classes").kind == "classes"
+    assert list(found.split()) == names
+    for name, part in found.split().items():
+        assert part.shape == wanted[name].shape
+        np.testing.assert_allclose(part, wanted[name], atol=0.2)
+    assert set(found.arrays()) >= {"outputs", *(f"outputs.{name}" for name in names)}
+
+
+def test_one_output_needs_no_name() -> None:
+    loaded = pronghorn.load(heads(), output="score", samples=floats(20, 3))
+    assert json.loads(loaded.plan().to_json())["outputs"] == []
+
+
+def test_names_of_outputs_are_part_of_the_plan() -> None:
+    plan = pronghorn.load(heads(), output=["map", "score"], samples=floats(20, 3)).plan()
+    assert json.loads(plan.to_json())["outputs"] == [{"name": "map", "shape": [2, 2]}, {"name": "score", "shape": [1]}]
+    assert "outputs: map [2, 2], score [1]" in str(plan)
+
+
+def test_the_command_line_prints_each_output(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", floats(5, 3))
+    loaded = pronghorn.load(heads(), output=["map", "score"], samples=floats(20, 3))
+    with pronghorn.serve(loaded, listen="127.0.0.1:0", trust="two-party") as server:
+        ask = ["predict", str(tmp_path / "x.npy"), "--server", server.address, "--trust", "two-party"]
+
+        def run(*more: str) -> str:
+            found = CliRunner().invoke(app, [*ask, *more])
+            assert found.exit_code == 0, found.output
+            return found.stdout
+
+        first = run().splitlines()[0]
+        record = json.loads(run("--json", "--out", str(tmp_path / "all.npz")))
+        for suffix in ("csv", "parquet", "npz"):
+            run("--batch", "--piece", "2", "--out", str(tmp_path / f"o.{suffix}"))
+    assert re.fullmatch(r".*: map (\S+, ){3}\S+; score \S+( \(.*\))?", first)
+    values = record["results"][0]["values"]
+    assert record["outputs"] == "values"
+    assert np.shape(values["map"]) == (2, 2)
+    with (tmp_path / "o.csv").open() as file:
+        table = list(csv.DictReader(file))
+    titles = [*(f"output map {at}" for at in range(4)), "output score"]
+    assert [title for title in table[0] if title.startswith("output")] == titles
+    np.testing.assert_allclose([float(table[0][title]) for title in titles[:4]], np.ravel(values["map"]), atol=0.2)
+    for name in ("o.npz", "all.npz"):
+        with np.load(tmp_path / name) as arrays:
+            assert arrays["outputs.map"].shape == (5, 2, 2)
+            assert arrays["outputs.score"].shape == (5, 1)
+    columns = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "o.parquet")
+    assert len(columns["output map"][0].as_py()) == 4
