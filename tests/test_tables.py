@@ -15,6 +15,7 @@ from pronghorn import _processes
 from pronghorn._data import Preprocessing, load_images, read_labels
 from pronghorn._tables import read_table
 from pronghorn.cli import app
+from pronghorn.cli.options import TABLE_SAMPLES
 from pronghorn.errors import InputError, InputWarning
 
 ROWS = "5.1,3.5,1.4\n4.9,-3,1e-2\n"
@@ -297,3 +298,16 @@ def test_columns_are_of_any_shape(tmp_path: Path) -> None:
     found = load_images(path, (1, 2, 2), Preprocessing())
     loaded = pronghorn.load(proto).calibrated(found.images, columns=found.columns)
     assert json.loads(loaded.plan().to_json())["columns"] == ["a", "b", "c", "d"]
+
+
+def test_samples_are_spread_over_sorted_tables(tmp_path: Path) -> None:
+    """Of more rows than are used, the last are met too."""
+    rows = np.sort(np.random.default_rng(1).uniform(0, 16, (TABLE_SAMPLES + 500, 3)).astype(np.float32), axis=0)
+    np.save(tmp_path / "sorted.npy", rows)
+    proto = model([node("MatMul", "x g", "y")], ("N", 3), {"g": floats(3, 2)})
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    ask = ["plan", str(tmp_path / "m.onnx"), "--data", str(tmp_path / "sorted.npy"), "--json"]
+    found = CliRunner().invoke(app, ask)
+    assert found.exit_code == 0, found.output
+    value = json.loads(found.stdout)["steps"][0]["value"]
+    assert value["high"] / 2 ** value["fraction_bits"] > 15

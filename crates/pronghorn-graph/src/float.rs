@@ -67,6 +67,16 @@ pub enum FloatError {
     },
 }
 
+impl FloatError {
+    /// The same error of images that are at these places among others.
+    pub fn at(mut self, places: &[usize]) -> Self {
+        if let Self::NotFinite { image, .. } = &mut self {
+            *image = places.get(*image).copied().unwrap_or(*image);
+        }
+        self
+    }
+}
+
 /// Statistics of one value over all samples and elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ValueProfile {

@@ -86,8 +86,7 @@ def verify(
 ) -> None:
     """Compare float model, fixed-point model and secure run on your data.
 
-    The fixed point is set by --samples or --input-range. Without both, the first images of --data
-    set it.
+    The fixed point is set by --samples or --input-range. Without both, images of --data set it.
     """
     if model_options.trust == LEVEL:
         unused = {"--html": html, "--no-secure": not secure}

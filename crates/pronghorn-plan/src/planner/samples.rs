@@ -113,10 +113,30 @@ pub(super) fn typical([low, high]: [f32; 2], fraction_bits: i32) -> [i32; 2] {
 /// Parts of a power of two that ends of a range are rounded to.
 const SIXTEENTHS: f64 = 16.0;
 
+/// The smallest and the largest value.
+pub(super) fn range(images: &[f32]) -> [f32; 2] {
+    let bounds = |[low, high]: [f32; 2], &x: &f32| [low.min(x), high.max(x)];
+    images
+        .iter()
+        .fold([f32::INFINITY, f32::NEG_INFINITY], bounds)
+}
+
+/// At most `most` of so many images, spread over all of them, which may be sorted.
+pub(super) fn spread(images: usize, most: usize) -> Vec<usize> {
+    let count = images.min(most);
+    (0..count).map(|at| at * images / count).collect()
+}
+
+/// These of the images, of so many elements each.
+pub(super) fn gathered(images: &[f32], elements: usize, chosen: &[usize]) -> Vec<f32> {
+    let image = |&index: &usize| &images[index * elements..][..elements];
+    chosen.iter().flat_map(image).copied().collect()
+}
+
 /// Images to test on, and others to correct biases on, as many: spread over all of them, which may
 /// be sorted. The same where there is but one.
 pub(super) fn split(images: usize, tests: usize) -> [Vec<usize>; 2] {
-    let tested: Vec<usize> = (0..tests).map(|test| test * images / tests).collect();
+    let tested = spread(images, tests);
     let others: Vec<usize> = (0..images)
         .filter(|image| !tested.contains(image))
         .collect();
@@ -181,6 +201,18 @@ mod tests {
         assert!(tested.len() == 30 && corrected.len() == 30);
         assert!(tested.iter().all(|image| !corrected.contains(image)));
         assert!(tested.is_sorted() && corrected.is_sorted() && corrected[29] > 90);
+    }
+
+    #[test]
+    fn samples_are_spread_over_sorted_files() {
+        assert_eq!(spread(5, 9), [0, 1, 2, 3, 4]);
+        assert_eq!(spread(10, 4), [0, 2, 5, 7]);
+        assert!(spread(0, 4).is_empty());
+        assert_eq!(
+            gathered(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 2, &[0, 2]),
+            [0.0, 1.0, 4.0, 5.0]
+        );
+        assert_eq!(range(&[3.0, -1.0, 2.0]), [-1.0, 3.0]);
     }
 
     #[test]
