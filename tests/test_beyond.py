@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,3 +125,23 @@ def test_inputs_beyond_the_range_are_marked(sums: pronghorn.Model, tmp_path: Pat
         assert [row[header.index("clamped")] for row in rows] == [str(each) for each in wanted]
         with np.load(tmp_path / "pieces.npz") as archive:
             assert archive["clamped"].tolist() == wanted
+
+
+def test_a_far_input_among_others_is_no_wrong_scale(sums: pronghorn.Model, tmp_path: Path) -> None:
+    """It is marked, alone or in pieces; where half are far, the scale is."""
+    table = np.tile(np.eye(6, dtype=np.float32), (2, 1))
+    table[7, 2] = 900
+    np.save(tmp_path / "one.npy", table)
+    np.save(tmp_path / "all.npy", 900 * table)
+    with pronghorn.serve(sums, "127.0.0.1:0", "client-aided") as server:
+
+        def run(name: str, *more: str) -> Any:
+            ask = ["predict", str(tmp_path / name), "--server", server.address, "--trust", "client-aided", "--json"]
+            return CliRunner().invoke(app, [*ask, "--outputs", "values", *more])
+
+        found = run("one.npy")
+        assert [each["clamped"] for each in json.loads(found.stdout)["results"]] == [at == 7 for at in range(12)]
+        assert json.loads(run("one.npy", "--batch", "--out", str(tmp_path / "o.csv")).stdout)["clamped"] == 1
+        for refused in (run("all.npy"), run("all.npy", "--batch", "--out", str(tmp_path / "p.csv"))):
+            assert refused.exit_code == 2
+            assert "--scale" in refused.stderr
