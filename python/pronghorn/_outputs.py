@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -27,6 +28,9 @@ OF_EACH = {"exp", "log", "sqrt"}
 """Ends that are functions of each value. Errors of plans are those behind them, and before all other ends."""
 
 KINDS = ("classes", "labels", "values")
+
+PATHS = r"[/\\:]"
+"""Characters of a name that are more than a name in a path."""
 
 
 def finish_of(plan: Mapping[str, Any]) -> list[str]:
@@ -164,7 +168,12 @@ class Predictions:
         """What is known, by name, for files."""
         names = ("outputs", "classes", "probabilities", *MARKS)
         found = {name: found for name in names if (found := getattr(self, name)) is not None}
-        return found | {f"outputs.{name}": part for name, part in self.split().items()}
+        parts = self.split()
+        # Names of entries in an archive are paths.
+        keys = [re.sub(PATHS, "_", name) for name in parts]
+        if len(set(keys)) < len(keys):
+            keys = list(map(str, range(len(keys))))
+        return found | {f"outputs.{key}": part for key, part in zip(keys, parts.values(), strict=True)}
 
     def split(self) -> dict[str, Floats]:
         """The outputs of a model of several: by name `(images, *shape)`. Empty where there is one."""
@@ -207,9 +216,11 @@ def reader(
 
 def split(outputs: Floats, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
     """Results of a model of several outputs, whose values follow each other, by the name of each."""
+    if not shapes:
+        return {}
     ends = list(accumulate(math.prod(shape) for shape in shapes.values()))
     parts = np.split(outputs.reshape(len(outputs), -1), ends[:-1], axis=1)
-    named = zip(shapes.items(), parts, strict=False)
+    named = zip(shapes.items(), parts, strict=True)
     return {name: part.reshape(len(outputs), *shape) for (name, shape), part in named}
 
 

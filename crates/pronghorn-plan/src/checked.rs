@@ -12,6 +12,7 @@ use pronghorn_graph::{
     finish::{Finish, shape_after},
     fixed::{Interval, ValueSpec},
     names::{MAX_NAME, is_shown, of_classes},
+    shape,
 };
 use pronghorn_he::bfv::Parameters;
 use pronghorn_mpc::ot::silent::Chain;
@@ -191,7 +192,9 @@ impl CheckedPlan {
     /// # Errors
     /// Their values are not those of the result, or the plan gets too long.
     pub(crate) fn with_outputs(&self, outputs: &[NamedOutput]) -> Result<Self, PlanError> {
-        let are_shown = outputs.iter().all(|output| is_shown(&output.name));
+        let are_shown = outputs
+            .iter()
+            .all(|output| is_shown(&output.name) && !output.name.is_empty());
         let named = |(at, output): (usize, &NamedOutput)| NamedOutput {
             name: match are_shown {
                 true => output.name.clone(),
@@ -426,8 +429,8 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         );
         return field("finish", reason);
     }
-    let shape = plan.steps.get(plan.output).map(|step| &step.value.shape);
-    if shape.is_some_and(|shape| shape_after(&plan.finish, shape).is_none()) {
+    let result = plan.steps.get(plan.output).map(|step| &step.value.shape);
+    if result.is_some_and(|shape| shape_after(&plan.finish, shape).is_none()) {
         let reason = "a function over a dimension does not go with the result's shape".into();
         return field("finish", reason);
     }
@@ -461,7 +464,11 @@ fn check_columns(plan: &Plan) -> Result<(), PlanError> {
     })
 }
 
-/// Several outputs have names of their own, and together as many values as the result.
+/// Most outputs of a plan.
+const MAX_OUTPUTS: usize = 256;
+
+/// Several outputs have names of their own, shapes that arrays can have, and together as many
+/// values as the result.
 fn check_outputs(plan: &Plan) -> Result<(), PlanError> {
     if plan.outputs.is_empty() {
         return Ok(());
@@ -471,15 +478,23 @@ fn check_outputs(plan: &Plan) -> Result<(), PlanError> {
         Err(PlanError::Field { field, reason })
     };
     let names: BTreeSet<&String> = plan.outputs.iter().map(|output| &output.name).collect();
-    if plan.outputs.len() == 1 || names.len() != plan.outputs.len() {
-        return refused("they are not several with a name each".into());
+    if !(2..=MAX_OUTPUTS).contains(&names.len()) || names.len() != plan.outputs.len() {
+        let reason = format!("they are not 2 to {MAX_OUTPUTS} with a name each");
+        return refused(reason);
     }
-    let product = |shape: &[usize]| shape.iter().copied().fold(1, usize::saturating_mul);
-    let sizes = plan.outputs.iter().map(|output| product(&output.shape));
-    let found = sizes.fold(0, usize::saturating_add);
+    if names.iter().any(|name| name.is_empty()) {
+        return refused("a name is empty".into());
+    }
+    let mut found = 0usize;
+    for output in &plan.outputs {
+        match shape::elements(&output.shape) {
+            Ok(elements) => found = found.saturating_add(elements),
+            Err(error) => return refused(error.to_string()),
+        }
+    }
     let result = plan.steps.get(plan.output).map(|step| &step.value.shape);
     let shape = result.and_then(|shape| shape_after(&plan.finish, shape));
-    match shape.map_or(0, |shape| product(&shape)) {
+    match shape.map_or(0, |shape| shape.iter().product()) {
         wanted if wanted == found => Ok(()),
         wanted => refused(format!("they have {found} values, and the result {wanted}")),
     }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from pronghorn import _native, _trust
@@ -169,15 +169,15 @@ class Preparation:
         return self.load(path, model.input_shape, model.takes_integers, label_column, known)
 
     def calibrate(self, model: Model, found: Loaded) -> Model:
-        """`model` with images as samples, spread over all, which may be sorted, and the names of their features."""
+        """`model` with some of the images, which may be sorted, as samples, and with the names of their features."""
         with warnings.catch_warnings():
             if self.scale is not None:
                 # Whoever names a scale means it.
                 warnings.simplefilter("ignore", InputWarning)
             most = TABLE_SAMPLES if len(model.input_shape) == 1 else SAMPLES
-            count = min(most, len(found.images))
-            kept = np.arange(count) * len(found.images) // max(count, 1)
-            samples = found.images if count == len(found.images) else found.images[kept]
+            samples = found.images
+            if len(samples) > most:
+                samples = samples[sorted(random.Random(0).sample(range(len(samples)), most))]
             return model.calibrated(samples, columns=found.columns)
 
 

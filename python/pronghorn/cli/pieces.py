@@ -436,7 +436,10 @@ def _write_csv(path: Path, titles: Titles, pieces: Pieces, read: Read) -> None:
         for table in _tables(titles, pieces, read):
             values = {name: table.pop(name) for name in list(table) if _holds_values(name)}
             if not header:
-                header = [*table, *(title for name, rows in values.items() for title in _titles(name, len(rows[0])))]
+                titled = [title for name, rows in values.items() for title in _titles(name, len(rows[0]))]
+                # Two names may give one title.
+                distinct = len(set(titled)) == len(titled)
+                header = [*table, *(titled if distinct else _titles("outputs", len(titled)))]
                 writer.writerow(header)
             for *row, parts in zip(*table.values(), zip(*values.values(), strict=True), strict=True):
                 writer.writerow([*row, *(value for part in parts for value in part)])

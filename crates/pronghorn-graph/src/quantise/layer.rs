@@ -332,8 +332,9 @@ impl<'a> LayerProfile<'a> {
         let pairs = rounded.zip(self.weights.par_chunks(row_len)).zip(&*rows);
         pairs.for_each(|((rounded, weights), row)| {
             for (rounded, &weight) in rounded.iter_mut().zip(weights) {
-                // By the choice of fraction bits it has 16 bits at most.
-                *rounded = scale::round(weight, row.fraction) as i16;
+                // By the choice of fraction bits it fits. What did not would be refused.
+                let weight = scale::round(weight, row.fraction);
+                *rounded = i16::try_from(weight).unwrap_or(i16::MIN);
             }
         });
         let results: Vec<i32> = rows

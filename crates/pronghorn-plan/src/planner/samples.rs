@@ -121,10 +121,23 @@ pub(super) fn range(images: &[f32]) -> [f32; 2] {
         .fold([f32::INFINITY, f32::NEG_INFINITY], bounds)
 }
 
-/// At most `most` of so many images, spread over all of them, which may be sorted.
+/// At most `most` of so many images, spread over all of them, which may be sorted: one of each of as
+/// many parts. Its place in a part is as good as random, since kinds of images may alternate.
 pub(super) fn spread(images: usize, most: usize) -> Vec<usize> {
     let count = images.min(most);
-    (0..count).map(|at| at * images / count).collect()
+    let place = |at: usize| {
+        let [first, next] = [at, at + 1].map(|at| at * images / count);
+        first + scattered(at as u32) as usize % (next - first)
+    };
+    (0..count).map(place).collect()
+}
+
+/// The last steps of MurmurHash3: neighbours get numbers that differ in all bits.
+fn scattered(number: u32) -> u32 {
+    let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9);
+    mixed = (mixed ^ (mixed >> 16)).wrapping_mul(0x85eb_ca6b);
+    mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
+    mixed ^ (mixed >> 16)
 }
 
 /// These of the images, of so many elements each.
@@ -136,7 +149,7 @@ pub(super) fn gathered(images: &[f32], elements: usize, chosen: &[usize]) -> Vec
 /// Images to test on, and others to correct biases on, as many: spread over all of them, which may
 /// be sorted. The same where there is but one.
 pub(super) fn split(images: usize, tests: usize) -> [Vec<usize>; 2] {
-    let tested = spread(images, tests);
+    let tested: Vec<usize> = (0..tests).map(|test| test * images / tests).collect();
     let others: Vec<usize> = (0..images)
         .filter(|image| !tested.contains(image))
         .collect();
@@ -206,7 +219,21 @@ mod tests {
     #[test]
     fn samples_are_spread_over_sorted_files() {
         assert_eq!(spread(5, 9), [0, 1, 2, 3, 4]);
-        assert_eq!(spread(10, 4), [0, 2, 5, 7]);
+        for (part, place) in spread(1000, 64).into_iter().enumerate() {
+            assert!((part * 1000 / 64..(part + 1) * 1000 / 64).contains(&place));
+        }
+        // Made-up images of three kinds in turn, and files of two classes in turn.
+        for (images, classes) in [(48, 3), (256, 2)] {
+            for most in [16, 20, 32, 40, 256] {
+                let kept = spread(images, most);
+                let of = |class| {
+                    kept.iter()
+                        .filter(|&place| place % classes == class)
+                        .count()
+                };
+                assert!((0..classes).all(|class| of(class) > 1), "{images} {most}");
+            }
+        }
         assert!(spread(0, 4).is_empty());
         assert_eq!(
             gathered(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0], 2, &[0, 2]),

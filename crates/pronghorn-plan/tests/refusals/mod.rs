@@ -154,17 +154,28 @@ fn fields_of_the_whole_plan() {
         name: name.into(),
         shape: shape.to_vec(),
     };
-    refuses(&AIDED, "outputs: they are not several", |plan| {
-        plan.outputs = vec![output("a", &[10])]
-    });
-    refuses(&AIDED, "outputs: they are not several", |plan| {
-        plan.outputs = vec![output("a", &[5]); 2]
-    });
-    refuses(
-        &AIDED,
-        "outputs: they have 18446744073709551615 values",
-        |plan| plan.outputs = vec![output("a", &[usize::MAX, 2]), output("b", &[5])],
-    );
+    let all = |outputs: &[NamedOutput]| {
+        let outputs = outputs.to_vec();
+        move |plan: &mut Plan| plan.outputs = outputs
+    };
+    let many: Vec<_> = (0..257)
+        .map(|at: usize| output(&at.to_string(), &[1]))
+        .collect();
+    for outputs in [
+        &[output("a", &[10])][..],
+        &[output("a", &[5]), output("a", &[5])],
+        &many,
+    ] {
+        refuses(&AIDED, "outputs: they are not 2 to 256", all(outputs));
+    }
+    for shape in [&[usize::MAX, 2][..], &[0], &[usize::MAX, 0], &[1; 70]] {
+        let outputs = [output("a", shape), output("b", &[10])];
+        refuses(&AIDED, "outputs: ", all(&outputs));
+    }
+    let outputs = [output("a", &[5]), output("b", &[6])];
+    refuses(&AIDED, "outputs: they have 11 values", all(&outputs));
+    let outputs = [output("", &[5]), output("b", &[5])];
+    refuses(&AIDED, "outputs: a name is empty", all(&outputs));
     refuses(&AIDED, "outputs: a name has", |plan| {
         plan.outputs = vec![output("a\n", &[5]), output("b", &[5])]
     });
