@@ -170,7 +170,7 @@ def test_verify(tmp_path: Path) -> None:
     text = run("verify", MODEL, "--data", DATA, *TRUST, "--limit", "200")
     assert "disagreements with the fixed-point oracle: 0" in text
     # The samples are spread over the whole file.
-    assert "calibrated on the images it is scored on (6 of them)" in text
+    assert "calibrated on 256 images, and scored on the same (6 of 200)" in text
     report = json.loads(run("verify", MODEL, "--data", DATA, *TRUST, "--limit", "200", "--json"))
     assert report["images"] == 200
     assert report["accuracy_secure"] > 0.95

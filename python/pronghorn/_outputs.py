@@ -29,7 +29,7 @@ OF_EACH = {"exp", "log", "sqrt"}
 
 KINDS = ("classes", "labels", "values")
 
-PATHS = r"[/\\:]"
+PATHS = r"[/\\:.]"
 """Characters of a name that are more than a name in a path."""
 
 

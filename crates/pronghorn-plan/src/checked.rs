@@ -465,7 +465,7 @@ fn check_columns(plan: &Plan) -> Result<(), PlanError> {
 }
 
 /// Most outputs of a plan.
-const MAX_OUTPUTS: usize = 256;
+const MAX_OUTPUTS: usize = 1024;
 
 /// Several outputs have names of their own, shapes that arrays can have, and together as many
 /// values as the result.

@@ -1,7 +1,7 @@
 //! The plan: the protocol and parameters of each step, and what they cost.
 //!
-//! A plan is data ([`plan`]). It holds shapes, scales, ranges and parameters, never a weight and no
-//! name of the model's file. It
+//! A plan is data ([`plan`]). It holds shapes, scales, ranges and parameters, never a weight. Of
+//! the model's file it has names of classes, of features and of several outputs alone. It
 //! prints itself, travels to the client, and both parties compare its hash before anything else.
 //! A [`CheckedPlan`] is a plan that was checked, with what all batches share. [`step`] says what a
 //! protocol knows of its steps. [`steps`] holds the protocols, and [`StepKind`] names them all.

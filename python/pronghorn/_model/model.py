@@ -83,7 +83,8 @@ def load(
         opening: what clients learn of a classifier: `class` (the index of the largest output, and under `two-party`
             nothing else; not for `encrypted`) or `values` (all outputs). By default `class` for models that end in
             ArgMax, as far as the trust level can, and else `values`.
-        name: the model's name for clients, `model` by default. No name of the file or of a node goes to them.
+        name: the model's name for clients, `model` by default. Of the file's names they get those of classes, of
+            columns and of several outputs, and no other.
 
     Raises:
         ModelFileError: the file is missing, damaged, or not ONNX.

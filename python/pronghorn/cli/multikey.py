@@ -421,7 +421,7 @@ def check(
 ) -> None:
     """Run cloud, model owner and client as processes of this machine, and compare with the float model.
 
-    The first images set the range of inputs. Exits with 1 where under 99 % of the labels are equal, or an output
+    Images set the range of inputs. Exits with 1 where under 99 % of the labels are equal, or an output
     differs from the float model's by more than is stated and single precision rounds.
     """
     reading = preparation.arguments()

@@ -79,7 +79,10 @@ InputShapeOption = Annotated[
 ]
 OutputValueOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="The value to compute (default: the output); of several one row."),
+    typer.Option(
+        metavar="NAME",
+        help="The value to compute (default: the output). Repeat it for several, whose names clients get.",
+    ),
 ]
 OutputsOption = Annotated[
     str | None,
@@ -87,7 +90,8 @@ OutputsOption = Annotated[
         "--outputs",
         metavar="KIND",
         help="Kind of the outputs: classes (one of several), labels (each holds or not) or values (a regression, a "
-        "map). Default: classes for a row of numbers, labels for one after a Sigmoid, else values.",
+        "map). Default: classes for a row of numbers, labels for one after a Sigmoid, else values, as for several "
+        "outputs.",
     ),
 ]
 ExitWithStdin = Annotated[bool, typer.Option("--exit-with-stdin", hidden=True)]
@@ -237,7 +241,7 @@ class ModelOptions:
     ] = None
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Name of the model for clients (default: model), who get none of its file."),
+        typer.Option(metavar="NAME", help="Name of the model for clients (default: model), who do not get the file's."),
     ] = None
     opening: Annotated[
         str | None,

@@ -207,7 +207,7 @@ def serve(
     for entry, plan in planned:
         _describe(entry, plan, log)
     who = "clients that it knows" if channel.knows_clients else "anybody who connects"
-    log("info", "plan", f"the plan (no weights, no names of the model's file) goes to {who}")
+    log("info", "plan", f"the plan (no weights, and of names those that plan prints) goes to {who}")
     try:
         with operation.monitor(server) as monitor:
             print(f"listening on {server.address}", flush=True)

@@ -152,9 +152,12 @@ fn rounded(
     rounding: Rounding,
 ) -> Result<Built, BuildError> {
     let stated = options.error.unwrap_or(method.aim);
-    let aim = options
-        .error
-        .unwrap_or_else(|| keeping_labels(source, method.aim));
+    // Several outputs are values, however many.
+    let aim = match (options.error, options.outputs.is_empty()) {
+        (Some(error), _) => error,
+        (None, true) => keeping_labels(source, method.aim),
+        (None, false) => method.aim,
+    };
     let search = |aim, most_bits| Search {
         source,
         method,

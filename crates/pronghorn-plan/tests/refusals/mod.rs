@@ -166,7 +166,7 @@ fn fields_of_the_whole_plan() {
         &[output("a", &[5]), output("a", &[5])],
         &many,
     ] {
-        refuses(&AIDED, "outputs: they are not 2 to 256", all(outputs));
+        refuses(&AIDED, "outputs: they are not 2 to 1024", all(outputs));
     }
     for shape in [&[usize::MAX, 2][..], &[0], &[usize::MAX, 0], &[1; 70]] {
         let outputs = [output("a", shape), output("b", &[10])];
