@@ -134,7 +134,7 @@ def test_verify_on_all_test_images(cryptonets: pronghorn.Model, mnist: tuple[np.
     assert phases == ["planning", "float model", "fixed-point model", "secure run"]
     assert report.ok
     assert (report.outputs, report.samples, report.samples_scored) == ("classes", 256, 256)
-    assert "256 of them" in str(report)
+    assert "scored on the same (256 of 10,000)" in str(report)
     assert report.disagreements == 0
     assert report.images == 10_000
     assert report.float_by == "onnxruntime"

@@ -169,14 +169,16 @@ def test_dynamic_shapes_by_option(tmp_path: Path) -> None:
 def test_verify(tmp_path: Path) -> None:
     text = run("verify", MODEL, "--data", DATA, *TRUST, "--limit", "200")
     assert "disagreements with the fixed-point oracle: 0" in text
-    # The samples are spread over the whole file.
-    assert "calibrated on 256 images, and scored on the same (6 of 200)" in text
     report = json.loads(run("verify", MODEL, "--data", DATA, *TRUST, "--limit", "200", "--json"))
     assert report["images"] == 200
     assert report["accuracy_secure"] > 0.95
     # The plan that `serve` and `plan` make of the same file, whatever the limit.
     assert report["plan_hash"] in run("plan", MODEL, *TRUST, "--data", DATA)
-    assert (report["samples"], report["samples_scored"]) == (256, 6)
+    # The samples are drawn from the whole file.
+    scored = report["samples_scored"]
+    assert report["samples"] == 256
+    assert 0 < scored < 30
+    assert f"calibrated on 256 images, and scored on the same ({scored} of 200)" in text
     images = np.random.default_rng(0).random((3, 28, 28, 1), dtype=np.float32)
     np.savez(tmp_path / "d.npz", inputs=images, Y=[1, 2, 3])
     text = run("verify", MODEL, "--data", str(tmp_path / "d.npz"), *TRUST, "--input-range", "0,1", "--mean", "0.1")

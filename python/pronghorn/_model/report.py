@@ -164,7 +164,7 @@ class Report:
         elif self.samples_scored == 0:
             yield f"calibrated on {self.samples} other images"
         else:
-            which = "all" if self.samples_scored == self.images else f"{self.samples_scored} of {self.images}"
+            which = "all" if self.samples_scored == self.images else f"{self.samples_scored:,} of {self.images:,}"
             yield (
                 f"calibrated on {self.samples} images, and scored on the same ({which}): new ones may do worse; "
                 "calibrate on others (--samples FILE, samples=) to see"
