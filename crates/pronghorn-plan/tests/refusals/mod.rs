@@ -158,7 +158,7 @@ fn fields_of_the_whole_plan() {
         let outputs = outputs.to_vec();
         move |plan: &mut Plan| plan.outputs = outputs
     };
-    let many: Vec<_> = (0..257)
+    let many: Vec<_> = (0..1025)
         .map(|at: usize| output(&at.to_string(), &[1]))
         .collect();
     for outputs in [
