@@ -19,7 +19,7 @@ from pronghorn import _check, _native
 from pronghorn._columns import in_order
 from pronghorn._inputs import Range, as_inputs, clamped, clamped_text, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
-from pronghorn._outputs import Predictions, beyond_samples, finish_of, kind_of, reader
+from pronghorn._outputs import Predictions, beyond_samples, finish_of, kind_of, reader, shapes_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
 from pronghorn._trust import require
 from pronghorn.errors import InputError, PrepareWarning, RangeWarning, RunError, StoreWarning
@@ -568,7 +568,7 @@ class Client(Shaped):
     @property
     def outputs(self) -> dict[str, tuple[int, ...]]:
         """The shapes of a model's several outputs, by name, from the server's plan; empty where there is one."""
-        return {each["name"]: tuple(each["shape"]) for each in json.loads(self.plan_json())["outputs"]}
+        return shapes_of(json.loads(self.plan_json()))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -699,8 +699,7 @@ class Client(Shaped):
             RunError: the session failed.
         """
         plan = json.loads(self.plan_json())
-        finish = finish_of(plan)
-        shapes = self.outputs
+        finish, shapes = finish_of(plan), shapes_of(plan)
         kind = kind_of(finish, self.output_shape, outputs, several=bool(shapes))
         found = reader(finish, kind, plan["class_names"], shapes)(self._predict(x, progress))
         return replace(found, beyond_samples=self.last_beyond_samples, clamped=self.last_clamped)

@@ -39,6 +39,11 @@ def finish_of(plan: Mapping[str, Any]) -> list[str]:
     return [end if isinstance(end, str) else f"{end['along']['of']}_along" for end in ends]
 
 
+def shapes_of(plan: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a model's several outputs, by name, by a plan's JSON; empty where there is one."""
+    return {each["name"]: tuple(each["shape"]) for each in plan["outputs"]}
+
+
 def _simplified(finish: Sequence[str]) -> list[str]:
     """The same with softmaxes and their logarithms in one name each."""
     ends: list[str] = []

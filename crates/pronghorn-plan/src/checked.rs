@@ -405,19 +405,15 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         let reason = format!("{low} is above {high}");
         return field("sampled", reason);
     }
-    let outputs: Vec<String> = plan
-        .outputs
-        .iter()
-        .map(|output| output.name.clone())
-        .collect();
-    let names = [
-        ("model", std::slice::from_ref(&plan.model)),
-        ("class_names", &plan.class_names),
-        ("columns", &plan.columns),
-        ("outputs", &outputs),
+    let outputs = plan.outputs.iter().map(|output| &output.name);
+    let names: [(_, Vec<&String>); 4] = [
+        ("model", vec![&plan.model]),
+        ("class_names", plan.class_names.iter().collect()),
+        ("columns", plan.columns.iter().collect()),
+        ("outputs", outputs.collect()),
     ];
     for (name, found) in names {
-        if !found.iter().all(|name| is_shown(name)) {
+        if !found.into_iter().all(|name| is_shown(name)) {
             let reason = format!("a name has at most {MAX_NAME} bytes and no hidden characters");
             return field(name, reason);
         }
@@ -429,8 +425,7 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         );
         return field("finish", reason);
     }
-    let result = plan.steps.get(plan.output).map(|step| &step.value.shape);
-    if result.is_some_and(|shape| shape_after(&plan.finish, shape).is_none()) {
+    if final_shape(plan).is_none() {
         let reason = "a function over a dimension does not go with the result's shape".into();
         return field("finish", reason);
     }
@@ -464,6 +459,12 @@ fn check_columns(plan: &Plan) -> Result<(), PlanError> {
     })
 }
 
+/// The shape of what the client gets, where all functions go with the result's.
+fn final_shape(plan: &Plan) -> Option<Vec<usize>> {
+    let result = plan.steps.get(plan.output)?;
+    shape_after(&plan.finish, &result.value.shape)
+}
+
 /// Most outputs of a plan.
 const MAX_OUTPUTS: usize = 1024;
 
@@ -492,9 +493,7 @@ fn check_outputs(plan: &Plan) -> Result<(), PlanError> {
             Err(error) => return refused(error.to_string()),
         }
     }
-    let result = plan.steps.get(plan.output).map(|step| &step.value.shape);
-    let shape = result.and_then(|shape| shape_after(&plan.finish, shape));
-    match shape.map_or(0, |shape| shape.iter().product()) {
+    match final_shape(plan).map_or(0, |shape| shape.iter().product()) {
         wanted if wanted == found => Ok(()),
         wanted => refused(format!("they have {found} values, and the result {wanted}")),
     }

@@ -19,7 +19,7 @@ from pronghorn import _trust
 from pronghorn._model import Stats
 from pronghorn._network import Client
 from pronghorn._output_file import OutputFile
-from pronghorn._outputs import Predictions, finish_of, reader
+from pronghorn._outputs import Predictions, finish_of, reader, shapes_of
 from pronghorn._security import security_bits
 from pronghorn.cli.channel import ClientChannel
 from pronghorn.cli.inputs import check_range, read_names
@@ -213,14 +213,14 @@ def _predict_pieces(
             client = attempts.connected()
             plan = json.loads(client.plan_json())
             opened = wanted.open(inputs, client, finish_of(plan), preparation)
-            whose, shapes = {"plan": client.plan_hash}, client.outputs
+            whose = {"plan": client.plan_hash}
             size = work.size(out) or client.piece
             check_range(opened.images[:size], client.plan_json(), preparation, opened.were_bytes)
             running = stack.enter_context(work.begin(out, opened, whose, attempts, size))
             same = replace(connection, plan_hash=client.plan_hash, model=client.model)
             attempts.connect = lambda: same.open(channel, max(running.left, 1))
             running.predict(client.output_shape)
-        running.end(reader(finish_of(plan), opened.kind, plan["class_names"], shapes), as_json)
+        running.end(reader(finish_of(plan), opened.kind, plan["class_names"], shapes_of(plan)), as_json)
 
 
 def _ask(client: Client, images: npt.NDArray[np.float32]) -> Answer:
