@@ -242,6 +242,11 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
     }
 }
 
+/// A plan of a small layer in words of this size.
+pub(super) fn small_plan(word: WordSize) -> CheckedPlan {
+    plan(&small_geometry(), word, 1)
+}
+
 fn small_geometry() -> ConvGeometry {
     ConvGeometry {
         in_channels: 2,

@@ -20,7 +20,7 @@ use crate::{
     machine::Exchanging,
     packed::PackedRow,
     persistent::{Persistent, Saved, Uses},
-    protocol::{Prelude, PreludeKind},
+    protocol::{Prelude, PreludeKind, with_word},
 };
 
 /// The client's part in publications, for plans that have any.
@@ -364,10 +364,11 @@ impl Rows {
     /// Checks that rows are of residues.
     fn check(&self, range: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
         let rows = message.par_chunks_exact(self.bytes()).zip(range);
-        rows.try_for_each_init(
-            || vec![0u64; self.rlwe.degree],
+        // Words of 32 bits are packed in another order than those of 64.
+        with_word!(self.rlwe.word, W => rows.try_for_each_init(
+            || vec![W::default(); self.rlwe.degree],
             |words, (bytes, row)| unpack(self, row, bytes, words),
-        )
+        ))
     }
 }
 
@@ -407,4 +408,38 @@ fn read_rows<W: Word>(
             ring.restore_low_bits_public(words, rlwe.dropped_bits_a);
             Ok(())
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use pronghorn_ring::bits;
+
+    use super::*;
+
+    /// All words are the largest allowed, or one more: in an order of other words, bits of
+    /// neighbours make larger ones.
+    #[test]
+    fn rows_are_checked_in_words_of_their_plan() {
+        fn check<W: Word>(rows: &Rows) {
+            let rlwe = &rows.rlwe;
+            let most = (rlwe.modulus - 1) >> rlwe.dropped_bits_a;
+            let row = |word: u64| {
+                let mut bytes = Vec::new();
+                let words = vec![W::from_u64(word); rlwe.degree];
+                bits::pack(&words, rlwe.answer_bits_a(), &mut bytes);
+                bytes
+            };
+            rows.check(0..2, &row(most).repeat(2)).unwrap();
+            let error = rows.check(3..5, &[row(most), row(most + 1)].concat());
+            assert!(
+                matches!(error, Err(EngineError::Word { row: 4, .. })),
+                "{error:?}"
+            );
+        }
+        for word in [WordSize::U32, WordSize::U64] {
+            let plan = crate::coefficient::tests::small_plan(word);
+            let rows = &Rows::all(&plan)[0];
+            with_word!(word, W => check::<W>(rows));
+        }
+    }
 }
