@@ -79,6 +79,45 @@ def test_two_rows_of_opposite_signs_are_one_probability() -> None:
     assert kinds(check(table([classifier(2, 2, "LOGISTIC", **opposite)], "p"))) == ["input", "dense", "softmax"]
 
 
+def shares(matrix: np.ndarray, bias: np.ndarray, magnitude: str, total: str) -> onnx.ModelProto:
+    """Sigmoids of linear scores, each divided by the sum `n` of all."""
+    summed = "a" if magnitude else "s"
+    nodes = [
+        node("MatMul", "x w", "m"),
+        node("Add", "m b", "z"),
+        node("Sigmoid", "z", "s"),
+        *([node(magnitude, "s", "a")] if magnitude else []),
+        node(total, f"{summed} axis", "n") if total == "ReduceSum" else node(total, summed, "n", axes=[1]),
+        node("Div", "s n", "y"),
+    ]
+    return table(nodes, w=matrix, b=bias, axis=np.array([1]))
+
+
+OPPOSITE = floats(FEATURES, 1) * np.float32([1, -1])
+
+
+@pytest.mark.parametrize(
+    ("magnitude", "total"), [("Abs", "ReduceSum"), ("", "ReduceSum"), ("", "ReduceL1"), ("Abs", "ReduceL1")]
+)
+def test_two_sigmoids_of_opposite_scores_are_their_shares(magnitude: str, total: str) -> None:
+    """What skl2onnx makes of a binary logistic regression of doubles: the sum is 1."""
+    proto = shares(OPPOSITE, np.float32([[-0.25, 0.25]]), magnitude, total)
+    assert kinds(check(proto)) == ["input", "dense", "affine", "affine", "softmax"]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "bias"),
+    [
+        (OPPOSITE, np.float32([[0.25, 0.25]])),
+        (OPPOSITE * np.float32([1, 2]), np.float32([[-0.25, 0.25]])),
+        (floats(FEATURES, 3), floats(1, 3)),
+    ],
+)
+def test_other_shares_of_sigmoids_name_the_output_before_them(matrix: np.ndarray, bias: np.ndarray) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"its norm \(L1\)[\s\S]*--output s, .*divide each row by its sum"):
+        import_onnx(shares(matrix, bias, "Abs", "ReduceSum"))
+
+
 def exported(probabilities: str = "z") -> onnx.ModelProto:
     """What skl2onnx makes of a logistic regression of three classes: labels, and a dictionary a row."""
     nodes = [

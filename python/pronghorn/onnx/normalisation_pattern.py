@@ -1,6 +1,6 @@
 """The nodes that exporters write for a normalisation: `(x - mean(x)) / sqrt(variance + eps)` before opset 17,
 `x * f + (b - mean(x) * f)` with `f = g / sqrt(variance + eps)` from TensorFlow, the same with the mean square and
-without a mean, and `x / norm(x)`.
+without a mean, `x / norm(x)`, and `x / sum(|x|)`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def normalisation(
     node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
 ) -> list[NodeProto] | None:
     """The `MeanVarianceNormalization` that makes what `node` and those before it make, with the factor and the summand
-    that the pattern has within it, or the `LpNormalization`; None where there is no such node.
+    that the pattern has within it, or the `LpNormalization`, or the `Normalizer`; None where there is no such node.
 
     Args:
         node: the last node of the pattern: a Div, a Mul or an Add.
@@ -65,12 +65,16 @@ class Pattern:
                 return None
 
     def _divided(self, node: NodeProto) -> list[NodeProto] | None:
-        """`(x - mean) / sqrt(v + eps)`, or `x / norm(x)`."""
+        """`(x - mean) / sqrt(v + eps)`, or `x / norm(x)`, or `x / sum(|x|)`."""
         value, divisor = node.input
+        if self._is_sum_of(value, divisor):
+            name = node.name or node.output[0]
+            given: dict[str, Any] = {"name": name, "domain": "ai.onnx.ml", "norm": "L1"}
+            return [helper.make_node("Normalizer", [value], node.output[:1], **given)]
         found = self._norm_of(value, divisor)
         if found is not None:
             axis, expanded = found
-            given: dict[str, Any] = {"axis": axis, "p": 2, **({"expanded": expanded} if expanded else {})}
+            given = {"axis": axis, "p": 2, **({"expanded": expanded} if expanded else {})}
             name = node.name or node.output[0]
             return [helper.make_node("LpNormalization", [value], node.output[:1], name=name, **given)]
         variance, epsilon = self._root(divisor)
@@ -234,6 +238,19 @@ class Pattern:
         first, second = square.input
         is_square = self._number(second) == 2 if name_of(square) == "Pow" else first == second
         return first if is_square else None
+
+    def _is_sum_of(self, value: str, name: str) -> bool:
+        """Whether a value is the sum of another's magnitudes over its columns. Probabilities are their magnitudes."""
+        total = self._maker(name, "ReduceSum", "ReduceL1")
+        axes = self._axes(total) if total is not None else None
+        if total is None or axes not in ((1,), (-1,)):
+            return False
+        summed = total.input[0]
+        magnitude = self._maker(summed, "Abs")
+        if magnitude is not None:
+            return bool(magnitude.input[0] == value)
+        positive = name_of(total) == "ReduceL1" or self._maker(value, "Sigmoid", "Softmax") is not None
+        return bool(summed == value) and positive
 
     def _norm_of(self, value: str, name: str) -> tuple[int, list[int]] | None:
         """The axis of `sqrt(sum(x^2))` for the value `x`, and the sizes that it is expanded to, if the model says them.

@@ -62,7 +62,7 @@ def _linear_classifier(lowering: Lowering, site: Site) -> list[Value | None]:
     if transform not in ("NONE", "SOFTMAX", "LOGISTIC"):
         problem = f"post_transform {site.text('post_transform', '')} with {classes} classes is not supported"
         site.fail(problem, f"use NONE, SOFTMAX or LOGISTIC, {CUT}")
-    if transform == "LOGISTIC" and len(matrix) == 2 and (matrix[0] == -matrix[1]).all() and bias[0] == -bias[1]:
+    if transform == "LOGISTIC" and _is_opposite(matrix) and _is_opposite(bias):
         # Two probabilities that add up to 1.
         transform, matrix, bias = "SOFTMAX", matrix / 2, bias / 2
     scores = lowering.linear(site, value, matrix, bias)
@@ -78,10 +78,39 @@ def _normalizer(lowering: Lowering, site: Site) -> Value:
         return value  # Its sum is 1 already.
     if norm == "L2" and finish is None and len(value.shape) == 2:
         return of_unit_length(lowering, site, value, 1)
+    if norm == "L1" and finish == "sigmoid" and (scores := _opposite_scores(lowering, value)) is not None:
+        halves = lowering.affine(site, scores, mul=0.5)
+        return lowering.emit(site, {"kind": "softmax"}, [halves], halves.inner)
     problem = f"it divides each row by its norm ({norm}), which is not supported"
     if value.index == 0:
         site.fail(problem, "normalise before sending, and export the model without it")
-    site.fail(problem, "end the model before it (--output NAME, output=NAME)" if finish else f"train without it, {CUT}")
+    if finish is None:
+        site.fail(problem, f"train without it, {CUT}")
+    name = site.input(0)
+    divide = "divide each row by its sum" if norm == "L1" else "divide each row by its norm"
+    site.fail(problem, f"end the model before it (--output {name}, output={name!r}), and {divide}")
+
+
+def _opposite_scores(lowering: Lowering, value: Value) -> Value | None:
+    """The two scores before a Sigmoid, if one is exactly the other's negative: then the probabilities add up to 1."""
+    made = lowering.nodes[value.index]
+    if made["op"]["kind"] != "sigmoid" or value.shape != (1, 2):
+        return None
+    (scores,) = made["inputs"]
+    node = lowering.nodes[scores]
+    while node["op"]["kind"] == "affine":
+        mul, add = (lowering.tensors.get(node["op"][role]) for role in ("mul", "add"))
+        if (mul is not None and mul.size > 1) or (add is not None and not _is_opposite(add)):
+            return None
+        node = lowering.nodes[node["inputs"][0]]
+    parts = [lowering.tensors.get(node["op"].get(role)) for role in ("weight", "bias")]
+    opposite = node["op"]["kind"] == "dense" and all(part is None or _is_opposite(part) for part in parts)
+    return Value(scores, value.shape) if opposite else None
+
+
+def _is_opposite(rows: Array) -> bool:
+    """Whether there are two rows, one exactly the other's negative."""
+    return len(rows) == 2 and bool((rows[0] == -rows[1]).all())
 
 
 @operator("ai.onnx.ml.ArrayFeatureExtractor", on_result=True)
