@@ -117,6 +117,45 @@ def test_states_of_both_directions() -> None:
     check(batch_first(nodes, weights("GRU", 2) | constants))
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("pool", ["ReduceMax", "ReduceMean", "ReduceSum"])
+def test_pooling_over_a_sequence_before_the_batch(pool: str, direction: str, kept: int) -> None:
+    """What TensorFlow's exporter makes of a pooling over the steps of an LSTM: it drops the transposition back."""
+    axes = {"ReduceSum": ({}, "q first")}.get(pool, ({"axes": [0]}, "q"))
+    nodes = [
+        recurrent("LSTM", "s w r b", "o", direction),
+        node("Transpose", "o", "t", perm=[0, 2, 1, 3]),
+        node("Reshape", "t wide", "q"),
+        node(pool, axes[1], "p", keepdims=kept, **axes[0]),
+        node("Flatten", "p", "f", axis=2 if kept else 1),
+        node("Gemm", "f g", "y"),
+    ]
+    directions = 2 if direction == "bidirectional" else 1
+    constants = {"wide": np.array([0, 0, -1]), "first": np.array([0]), "g": floats(directions * SIZE, 3)}
+    check(batch_first(nodes, weights("LSTM", directions) | constants))
+
+
+def test_sums_and_means_of_the_states_of_both_directions() -> None:
+    """With constants behind them, while the batch is not first."""
+    nodes = [
+        recurrent("GRU", "s w r b", "o", "bidirectional"),
+        node("ReduceSum", "o second", "q", keepdims=0),
+        node("ReduceMean", "q", "p", axes=[2], keepdims=1),
+        node("Transpose", "p", "t", perm=[1, 0, 2]),
+        node("Flatten", "t", "y"),
+    ]
+    check(batch_first(nodes, weights("GRU", 2) | {"second": np.array([1])}))
+
+
+@pytest.mark.parametrize("axes", [[2], [0, 2], [-2], [1, 2]])
+def test_a_pooling_over_the_batch_is_refused(axes: list[int]) -> None:
+    nodes = [recurrent("GRU", "s w r b", "o", "bidirectional"), node("ReduceMax", "o", "y", axes=axes)]
+    with pytest.raises(UnsupportedModelError, match="the batch is not the first dimension") as caught:
+        import_onnx(batch_first(nodes, weights("GRU", 2)))
+    assert caught.value.operator == "ReduceMax"
+
+
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_states_of_two_layers(direction: str) -> None:
     """`h[-1]` of PyTorch, whose exporter puts the states of all layers into one value."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -125,8 +125,7 @@ class Lowering:
 
     def _usable(self, site: Site, value: Value) -> Value:
         if not value.batched and not OPERATORS[site.operator].unbatched:
-            problem = f"the batch is not the first dimension of its input, of shape {list(value.shape)}"
-            site.fail(problem, "keep the batch first: export with a free batch size")
+            self.refuse_unbatched(site, value)
         kind = self.finish_of(value)
         if not OPERATORS[site.operator].on_result:
             kind = self._without_sigmoid(value)
@@ -136,6 +135,11 @@ class Lowering:
             last = next((name for name in site.node.input if self.values.get(name) == value), last)
             site.fail(problem, f"end the model there (--output {last}, output={last!r}), and compute the rest of it")
         return value
+
+    def refuse_unbatched(self, site: Site, value: Value) -> NoReturn:
+        """Refuses an input whose batch is not where the operator needs it."""
+        problem = f"the batch is not the first dimension of its input, of shape {list(value.shape)}"
+        site.fail(problem, "keep the batch first: export with a free batch size")
 
     def finish_of(self, value: Value) -> str | None:
         """The operator on the client that `value` comes from, if any."""
@@ -394,10 +398,12 @@ class Lowering:
         value = self._repeated(site, value, shape[1:] if value.batched else shape)
         op: dict[str, Any] = {"kind": "affine", "mul": None, "add": None}
         for role, neutral in (("mul", 1.0), ("add", 0.0)):
-            compact = _compact(self.floats(site, factors[role], role), shape)
+            compact = _compact(self.floats(site, factors[role], role), shape if value.batched else (1, *shape))
             if compact.size > 1 or compact[0] != neutral:
                 op[role] = self.tensor(site, role, compact)
-        return self.emit(site, op, [value], value.inner) if op["mul"] or op["add"] else value
+        if not (op["mul"] or op["add"]):
+            return value
+        return Value(self.emit(site, op, [value], value.inner).index, value.shape)
 
     def convolve(
         self, site: Site, image: Value, window: Window, weight: Floats, bias: Floats | None, groups: int = 1

@@ -62,7 +62,7 @@ def _reduce_squares(lowering: Lowering, site: Site) -> Value:
     return lowering.emit(site, {"kind": "sqrt"}, [total], total.inner) if site.operator == "ReduceL2" else total
 
 
-@operator("ReduceMean", "ReduceMax", "ReduceSum")
+@operator("ReduceMean", "ReduceMax", "ReduceSum", unbatched=True)
 def _reduce(lowering: Lowering, site: Site) -> Value:
     return _over_axes(lowering, site, lowering.value(site), site.node.op_type)
 
@@ -104,15 +104,26 @@ def _reduced(
     lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool, pool: Callable[[Value], dict[str, Any]]
 ) -> Value:
     """Axes (batch counted) moved last and pooled; `pool` gives the operator on that image."""
-    site.not_batch(axes)
     if not axes:
         return value
-    kept = [axis for axis in range(1, len(value.shape)) if axis not in axes]
-    inner = [1 if axis in axes else value.shape[axis] for axis in range(1, len(value.shape)) if keep or axis in kept]
-    moved = lowering.transpose(site, value, [axis - 1 for axis in [*kept, *sorted(axes)]])
+    _refuse_batch(lowering, site, value, axes)
+    rank, first = len(value.shape), int(value.batched)
+    kept = [axis for axis in range(first, rank) if axis not in axes]
+    shape = [1 if axis in axes else value.shape[axis] for axis in range(rank) if keep or axis not in axes]
+    moved = lowering.transpose(site, value, [axis - first for axis in [*kept, *sorted(axes)]])
     channels = math.prod(value.shape[axis] for axis in kept)
     image_shape = (channels, *moved.inner[1:]) if len(moved.inner) == 3 and len(kept) == 1 else None
     reduced = math.prod(value.shape[axis] for axis in axes)
     image = lowering.reshape(site, moved, image_shape or (channels, 1, reduced))
     result = lowering.emit(site, pool(image), [image], (channels, 1, 1))
-    return lowering.reshape(site, result, inner)
+    return lowering.reshape_onnx(site, result, shape)
+
+
+def _refuse_batch(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> None:
+    """Refuses a reduction over the batch. Where it is not first, as behind a recurrent network, it is a dimension of
+    size 1: one must stay.
+    """
+    if value.batched:
+        site.not_batch(axes)
+    elif not lowering.one_image or not any(size == 1 and axis not in axes for axis, size in enumerate(value.shape)):
+        lowering.refuse_unbatched(site, value)
