@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnx import TensorProto, helper
 
 import pronghorn
 from helpers import check, floats, model, node, run_onnx
-from pronghorn.errors import UnsupportedModelError
+from pronghorn.errors import ModelFileError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
 
 FEATURES = 4
@@ -213,7 +214,29 @@ def test_normalizers_are_refused() -> None:
 def test_trees_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedModelError, match="TreeEnsembleRegressor") as caught:
         import_onnx(table([ml("TreeEnsembleRegressor", "x", "y", n_targets=1)]))
-    assert "linear model" in caught.value.advice
+    assert "linear model" in caught.value.advice and "decision trees" in str(caught.value)
+
+
+def without_standard_operators(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+    """A model that imports the operator set of tables alone."""
+    proto = table(nodes)
+    del proto.opset_import[0]
+    return proto
+
+
+def test_models_of_tables_need_no_standard_operator_set(tmp_path: Path) -> None:
+    regression = ml("LinearRegressor", "x", "y", coefficients=floats(FEATURES).tolist(), intercepts=[0.5])
+    proto = without_standard_operators([regression])
+    assert kinds(check(proto)) == ["input", "dense"]
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert import_onnx(tmp_path / "model.onnx").output_shape == (1,)
+    # The rows of several outputs take standard operators.
+    two = [regression, ml("LinearRegressor", "x", "z", coefficients=floats(FEATURES).tolist())]
+    assert import_onnx(without_standard_operators(two), output=["y", "z"]).output_shape == (2,)
+    with pytest.raises(UnsupportedModelError, match="decision trees"):
+        import_onnx(without_standard_operators([ml("TreeEnsembleRegressor", "x", "y", n_targets=1)]))
+    with pytest.raises(ModelFileError, match="no graph or no operator set"):
+        import_onnx(onnx.ModelProto(ir_version=8, graph=proto.graph))
 
 
 def test_numbers_must_be_finite() -> None:

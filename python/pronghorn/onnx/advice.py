@@ -44,6 +44,10 @@ UNSUPPORTED = {
         "its classes follow from votes over support vectors",
         "train LinearSVC or LogisticRegression, or a multilayer perceptron",
     ),
+    **dict.fromkeys(
+        ("ai.onnx.ml.TreeEnsemble", "ai.onnx.ml.TreeEnsembleClassifier", "ai.onnx.ml.TreeEnsembleRegressor"),
+        ("decision trees compare private features", "train a linear model or a multilayer perceptron"),
+    ),
     "ThresholdedRelu": ("it jumps", "train it with Relu in its place"),
     "TopK": ("its order is computed from the data", "sort the result"),
     "NonMaxSuppression": ("the number of its results is computed from the data", "suppress in the result"),

@@ -25,6 +25,9 @@ MOST_DIMENSIONS = 32
 
 OLDEST_OPSET = 7
 
+ADDED_OPSET = 13
+"""The version of the standard operators in a model that has none of its own: the import adds some."""
+
 OF_EXPORTERS = {"Erfc": "use the approximate GELU: keras.activations.gelu(x, approximate=True)"}
 """What to do about operators of exporters that ONNX does not have."""
 
@@ -185,6 +188,8 @@ def _load_external(proto: ModelProto, path: Path) -> None:
 
 def _check(proto: ModelProto, path: str | None) -> int:
     """Checks the model, or the file that holds all of it, against ONNX's rules; the version of its operator set."""
+    if all(entry.domain == "ai.onnx.ml" for entry in proto.opset_import) and proto.opset_import:
+        proto.opset_import.append(onnx.helper.make_opsetid("", ADDED_OPSET))
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
     if not proto.HasField("graph") or not versions:
         raise ModelFileError(
