@@ -88,7 +88,7 @@ EXAMPLES = {
     **dict.fromkeys(
         ("Add of values", "Sub of values", "Mul of values", "Max of values", "Min of values"), Example(["x"])
     ),
-    **dict.fromkeys(("ReduceMax", "ReduceMean"), Example(attributes={"axes": [2, 3]})),
+    **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin"), Example(attributes={"axes": [2, 3]})),
     **dict.fromkeys(("MaxPool", "AveragePool"), Example(attributes=POOL)),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), Example(attributes={"blocksize": 2})),
     "BatchNormalization": Example([floats(4), floats(4), floats(4), np.abs(floats(4))]),
@@ -131,6 +131,8 @@ EXAMPLES = {
     "Size": Example(after=[("Cast", ["y"], ["f"], {"to": TensorProto.FLOAT}), ("Mul", ["v", "f"], ["z"], {})]),
     "Sigmoid within a network": Example(shape=ROW),
     "Slice": Example([integers(1), integers(3), integers(2)]),
+    "ReduceProd": Example([], {"axes": [1]}, (1, 4, 6)),
+    "ReverseSequence": Example([integers(4)], {"batch_axis": 0, "time_axis": 1}, (1, 4, 6)),
     "Split": Example(attributes={"axis": 1}, outputs=("y", "other")),
     "Squeeze": Example([integers(2)], shape=(1, 4, 1, 4)),
     "Sum": Example(["x"]),

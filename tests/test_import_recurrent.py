@@ -148,6 +148,43 @@ def test_sums_and_means_of_the_states_of_both_directions() -> None:
     check(batch_first(nodes, weights("GRU", 2) | {"second": np.array([1])}))
 
 
+@pytest.mark.parametrize("batch", ["N", 1])
+def test_operators_of_each_value_before_the_batch(batch: object) -> None:
+    """With constants of fewer dimensions and of as many, and with one value for all steps."""
+    nodes = [
+        recurrent("GRU", "s w r b", "o"),
+        node("Squeeze", "o second", "q"),
+        node("Mul", "q k", "m"),
+        node("Add", "m l", "a"),
+        node("Add", "a h", "c"),
+        node("Squeeze", "oh first", "h"),
+        node("Relu", "c", "d"),
+        node("Tanh", "d", "e"),
+        node("Max", "e q", "f"),
+        node("Sub", "one f", "g"),
+        node("ReduceMax", "g", "p", axes=[0], keepdims=0),
+        node("Sigmoid", "p", "y"),
+    ]
+    nodes[4:6] = nodes[5:3:-1]
+    constants = {"second": np.array([1]), "first": np.array([0]), "one": np.float32(1)}
+    constants |= {"k": floats(SIZE), "l": floats(STEPS, 1, SIZE)}
+    check(batch_first(nodes, weights("GRU", 1) | constants, batch))
+
+
+def test_a_sequence_in_reverse_order() -> None:
+    """What Keras makes of a bidirectional GRU."""
+    nodes = [
+        node("ReverseSequence", "s lengths", "v"),
+        recurrent("GRU", "v w r b", "o"),
+        node("Squeeze", "o second", "q"),
+        node("ReverseSequence", "q three", "u", batch_axis=1, time_axis=0),
+        node("Transpose", "u", "t", perm=[1, 0, 2]),
+        node("Flatten", "t", "y"),
+    ]
+    constants = {"lengths": np.array([STEPS]), "three": np.array([3]), "second": np.array([1])}
+    check(batch_first(nodes, weights("GRU", 1) | constants))
+
+
 @pytest.mark.parametrize("axes", [[2], [0, 2], [-2], [1, 2]])
 def test_a_pooling_over_the_batch_is_refused(axes: list[int]) -> None:
     nodes = [recurrent("GRU", "s w r b", "o", "bidirectional"), node("ReduceMax", "o", "y", axes=axes)]

@@ -188,11 +188,20 @@ def test_crop_behind_a_padded_convolution() -> None:
 @pytest.mark.parametrize("axes", [[2, 3], [-1], [1], [1, 2, 3]])
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("opset", [13, 18])
-def test_reduce_max(axes: list[int], keep: int, opset: int) -> None:
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
+def test_extremes(kind: str, axes: list[int], keep: int, opset: int) -> None:
     if opset < 18:
-        check(model([node("ReduceMax", "x", "y", axes=axes, keepdims=keep)], IMAGE, opset=opset))
+        check(model([node(kind, "x", "y", axes=axes, keepdims=keep)], IMAGE, opset=opset))
     else:
-        check(model([node("ReduceMax", "x a", "y", keepdims=keep)], IMAGE, integers(a=axes), opset=opset))
+        check(model([node(kind, "x a", "y", keepdims=keep)], IMAGE, integers(a=axes), opset=opset))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((1,), [1]), ((2,), [1]), ((5, 3), [2]), ((5, 4), [-1]), ((2, 5, 2), [1, 3])]
+)
+@pytest.mark.parametrize("keep", [0, 1])
+def test_products_of_few_values(shape: tuple[int, ...], axes: list[int], keep: int) -> None:
+    check(model([node("ReduceProd", "x", "y", axes=axes, keepdims=keep)], ("N", *shape)))
 
 
 SCALES = {"s": np.float32([1, 1, 1.5, 2])}
@@ -229,6 +238,7 @@ REFUSALS = [
     (one("Pad", "r p", integers(p=[0, 0, -6, 0, 0, 0, 0, 0])), "every dimension"),
     (one("Pad", "r p", integers(p=[1, 0, 0, 0, 0, 0, 0, 0]), mode="edge"), "the batch"),
     (one("ReduceMax", "r", {}), "the batch"),
+    (one("ReduceProd", "r", {}, axes=[2]), "multiplies 6 values"),
 ]
 
 

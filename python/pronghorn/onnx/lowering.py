@@ -124,17 +124,26 @@ class Lowering:
         return self._usable(site, self.values[name])
 
     def _usable(self, site: Site, value: Value) -> Value:
-        if not value.batched and not OPERATORS[site.operator].unbatched:
+        operator = OPERATORS[site.operator]
+        is_raised = not value.batched and operator.pointwise and self.one_image
+        if not (value.batched or operator.unbatched or is_raised):
             self.refuse_unbatched(site, value)
         kind = self.finish_of(value)
-        if not OPERATORS[site.operator].on_result:
+        if not operator.on_result:
             kind = self._without_sigmoid(value)
-        if kind and not OPERATORS[site.operator].on_result:
+        if kind and not operator.on_result:
             problem = f"it comes after {FINISH_NAMES[kind]}, which is supported only at the end of a model"
             last = site.input(0)
             last = next((name for name in site.node.input if self.values.get(name) == value), last)
             site.fail(problem, f"end the model there (--output {last}, output={last!r}), and compute the rest of it")
-        return value
+        return Value(value.index, (1, *value.shape)) if is_raised else value
+
+    def lowered(self, site: Site, value: Value) -> Value:
+        """The result of a pointwise operator in its ONNX shape, where an input was given a batch before all others."""
+        shapes = [shape for shape in site.shapes if shape is not None]
+        if all(self.values[name].batched for name in site.node.input if name in self.values):
+            return value
+        return self.reshape_onnx(site, value, np.broadcast_shapes(*shapes))
 
     def refuse_unbatched(self, site: Site, value: Value) -> NoReturn:
         """Refuses an input whose batch is not where the operator needs it."""

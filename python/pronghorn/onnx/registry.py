@@ -26,6 +26,8 @@ class Operator:
     """Whether it may follow an operator that the client computes, such as Softmax."""
     unbatched: bool
     """Whether it takes values whose batch, fixed at 1, a reshape has dropped."""
+    pointwise: bool
+    """Whether it works element by element: the place of the batch then does not matter."""
 
 
 OPERATORS: dict[str, Operator] = {}
@@ -40,11 +42,13 @@ def name_of(node: NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def operator(*names: str, on_result: bool = False, unbatched: bool = False) -> Callable[[Lower], Lower]:
+def operator(
+    *names: str, on_result: bool = False, unbatched: bool = False, pointwise: bool = False
+) -> Callable[[Lower], Lower]:
     """Registers a function for the ONNX operators `names`."""
 
     def register(lower: Lower) -> Lower:
-        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result, unbatched)))
+        OPERATORS.update(dict.fromkeys(names, Operator(lower, on_result, unbatched, pointwise)))
         return lower
 
     return register

@@ -57,6 +57,8 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
         site.fail(reason if reason == usual[0] else f"this operator is not supported: {reason}", f"{advice}, {CUT}")
     made = operator.lower(lowering, site)
     values = [made] if isinstance(made, Value) else made
+    if operator.pointwise:
+        values = [lowering.lowered(site, value) for value in values if value is not None]
     found = {name: value for name, value in zip(node.output, values, strict=False) if name and value is not None}
     extra = [name for name in node.output if name and name in readers and name not in found]
     if extra:

@@ -15,12 +15,12 @@ MAX_POWER = 16
 """The largest exponent of Pow: larger ones leave no precision."""
 
 
-@operator("Neg")
+@operator("Neg", pointwise=True)
 def _neg(lowering: Lowering, site: Site) -> Value:
     return lowering.affine(site, lowering.value(site), mul=-1.0)
 
 
-@operator("Add", "Sub", "Mul", "Div", "Sum")
+@operator("Add", "Sub", "Mul", "Div", "Sum", pointwise=True)
 def _arithmetic(lowering: Lowering, site: Site) -> Value:
     kind, names = site.node.op_type, list(site.node.input)
     if kind == "Sum" and len(names) != 2:
@@ -43,7 +43,7 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
         return lowering.affine(site, value, mul=1.0 / constant)
 
 
-@operator("Pow")
+@operator("Pow", pointwise=True)
 def _pow(lowering: Lowering, site: Site) -> Value:
     value, exponent = lowering.value(site), lowering.required(site, 1)
     power = float(exponent.reshape(())) if exponent.size == 1 else math.nan

@@ -9,12 +9,12 @@ from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
 
-@operator("Relu")
+@operator("Relu", pointwise=True)
 def _relu(lowering: Lowering, site: Site) -> Value:
     return lowering.rectified(site, lowering.value(site))
 
 
-@operator("Clip")
+@operator("Clip", pointwise=True)
 def _clip(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     if site.opset >= 11:
@@ -23,7 +23,7 @@ def _clip(lowering: Lowering, site: Site) -> Value:
     return lowering.clip(site, value, *bounds)
 
 
-@operator("Min", "Max")
+@operator("Min", "Max", pointwise=True)
 def _min_max(lowering: Lowering, site: Site) -> Value:
     """`max(a, b) = b + relu(a - b)` and `min(a, b) = b - relu(b - a)`, one input after the other."""
     larger = site.node.op_type == "Max"
@@ -54,7 +54,7 @@ def _bounded(lowering: Lowering, site: Site, value: Value, position: int, larger
     return lowering.affine(site, above, sign, bound)
 
 
-@operator("LeakyRelu", "PRelu")
+@operator("LeakyRelu", "PRelu", pointwise=True)
 def _leaky_relu(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     one = site.node.op_type == "LeakyRelu"
@@ -69,14 +69,14 @@ def _leaky_relu(lowering: Lowering, site: Site) -> Value:
     return lowering.plus(site, lowering.affine(site, above, mul=1.0 - slopes), below)
 
 
-@operator("Abs")
+@operator("Abs", pointwise=True)
 def _abs(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     above = lowering.rectified(site, value)
     return lowering.plus(site, lowering.plus(site, above, above), lowering.affine(site, value, mul=-1.0))
 
 
-@operator("HardSigmoid")
+@operator("HardSigmoid", pointwise=True)
 def _hard_sigmoid(lowering: Lowering, site: Site) -> Value:
     line = lowering.affine(site, lowering.value(site), site.number("alpha", 0.2), site.number("beta", 0.5))
     return lowering.clip(site, line, 0.0, 1.0)

@@ -13,7 +13,7 @@ PLAIN = {"Exp": "exp", "Log": "log", "Sigmoid": "sigmoid", "Sqrt": "sqrt"}
 """Functions of each value."""
 
 
-@operator(*PLAIN, on_result=True)
+@operator(*PLAIN, on_result=True, pointwise=True)
 def _plain(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     return lowering.emit(site, {"kind": PLAIN[site.operator]}, [value], value.inner)

@@ -19,17 +19,17 @@ LEAST, MOST = 1 / 8, 8.0
 """The bounds of parameters: products of two are within those of `function.rs`."""
 
 
-@operator(*PLAIN)
+@operator(*PLAIN, pointwise=True)
 def _plain(lowering: Lowering, site: Site) -> Value:
     return lowering.function(site, lowering.value(site), PLAIN[site.operator])
 
 
-@operator("Swish")
+@operator("Swish", pointwise=True)
 def _swish(lowering: Lowering, site: Site) -> Value:
     return lowering.function(site, lowering.value(site), "swish", beta=_parameter(site, "alpha", 1.0))
 
 
-@operator("Gelu")
+@operator("Gelu", pointwise=True)
 def _gelu(lowering: Lowering, site: Site) -> Value:
     kinds = {"none": "gelu", "tanh": "gelu_tanh"}
     kind = site.text("approximate", "none")
@@ -38,18 +38,18 @@ def _gelu(lowering: Lowering, site: Site) -> Value:
     return lowering.function(site, lowering.value(site), kinds[kind])
 
 
-@operator("Elu")
+@operator("Elu", pointwise=True)
 def _elu(lowering: Lowering, site: Site) -> Value:
     return lowering.function(site, lowering.value(site), "elu", scale=_parameter(site, "alpha", 1.0, 0.0), width=1.0)
 
 
-@operator("Celu")
+@operator("Celu", pointwise=True)
 def _celu(lowering: Lowering, site: Site) -> Value:
     alpha = _parameter(site, "alpha", 1.0)
     return lowering.function(site, lowering.value(site), "elu", scale=alpha, width=alpha)
 
 
-@operator("Selu")
+@operator("Selu", pointwise=True)
 def _selu(lowering: Lowering, site: Site) -> Value:
     """With the slope before it, where a layer takes it up."""
     alpha = _parameter(site, "alpha", 1.67326319217681884765625, 0.0)

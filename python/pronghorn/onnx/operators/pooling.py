@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
+from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators.images import as_image, like, spatial_of
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
+
+MOST_FACTORS = 4
+"""Most values of one product: each pair of them takes precision."""
 
 
 @operator("MaxPool")
@@ -62,20 +65,27 @@ def _reduce_squares(lowering: Lowering, site: Site) -> Value:
     return lowering.emit(site, {"kind": "sqrt"}, [total], total.inner) if site.operator == "ReduceL2" else total
 
 
-@operator("ReduceMean", "ReduceMax", "ReduceSum", unbatched=True)
+@operator("ReduceMin", unbatched=True)
+def _reduce_min(lowering: Lowering, site: Site) -> Value:
+    """`-max(-x)`."""
+    negated = lowering.affine(site, lowering.value(site), mul=-1.0)
+    return lowering.affine(site, _over_axes(lowering, site, negated, "ReduceMax"), mul=-1.0)
+
+
+@operator("ReduceMean", "ReduceMax", "ReduceSum", "ReduceProd", unbatched=True)
 def _reduce(lowering: Lowering, site: Site) -> Value:
     return _over_axes(lowering, site, lowering.value(site), site.node.op_type)
 
 
 def _over_axes(lowering: Lowering, site: Site, value: Value, kind: str) -> Value:
-    """ReduceMean, ReduceMax or ReduceSum of a value over the axes of a node."""
+    """ReduceMean, ReduceMax, ReduceSum or ReduceProd of a value over the axes of a node."""
     rank = len(value.shape)
     axes = lowering.axes(site, since=13 if site.operator == "ReduceSum" else 18)
     if not axes and site.integer("noop_with_empty_axes", 0):
         return value
     found = site.axes(axes, rank) if axes else list(range(rank))
-    pool, keep = _maximum if kind == "ReduceMax" else mean, bool(site.integer("keepdims", 1))
-    reduced = pool(lowering, site, value, found, keep)
+    pool = {"ReduceMax": _maximum, "ReduceProd": _product}.get(kind, mean)
+    reduced = pool(lowering, site, value, found, bool(site.integer("keepdims", 1)))
     count = math.prod(value.shape[axis] for axis in found)
     return lowering.affine(site, reduced, mul=count) if kind == "ReduceSum" else reduced
 
@@ -87,23 +97,47 @@ def _pool_kernel(site: Site, value: Value) -> list[int]:
 
 def mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
     """Mean over axes (batch counted)."""
-    return _reduced(lowering, site, value, axes, keep, lambda _image: {"kind": "global_average_pool"})
+
+    def whole(image: Value) -> Value:
+        return lowering.emit(site, {"kind": "global_average_pool"}, [image], (image.inner[0], 1, 1))
+
+    return _reduced(lowering, site, value, axes, keep, whole)
 
 
 def _maximum(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
     """Maximum over axes (batch counted)."""
 
-    def whole(image: Value) -> dict[str, Any]:
+    def whole(image: Value) -> Value:
         size = image.inner[1:]
-        return {"kind": "max_pool", "window": Spatial.resolve(kernel=size, size=size).window().json()}
+        op = {"kind": "max_pool", "window": Spatial.resolve(kernel=size, size=size).window().json()}
+        return lowering.emit(site, op, [image], (image.inner[0], 1, 1))
+
+    return _reduced(lowering, site, value, axes, keep, whole)
+
+
+def _product(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
+    """Product over axes (batch counted) of few places."""
+
+    def whole(image: Value) -> Value:
+        channels, *size = image.inner
+        count = math.prod(size)
+        if count > MOST_FACTORS:
+            site.fail(f"it multiplies {count} values", f"at most {MOST_FACTORS} are supported, {CUT}")
+        rows = lowering.reshape(site, image, (channels, count))
+        factors = [lowering.take(site, rows, 1, 1, [place].__getitem__) for place in range(count)]
+        # In pairs: the fewest products one after the other.
+        while len(factors) > 1:
+            pairs = zip(factors[::2], factors[1::2], strict=False)
+            factors = [*(lowering.times(site, *pair) for pair in pairs), *factors[len(factors) & ~1 :]]
+        return factors[0]
 
     return _reduced(lowering, site, value, axes, keep, whole)
 
 
 def _reduced(
-    lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool, pool: Callable[[Value], dict[str, Any]]
+    lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool, pool: Callable[[Value], Value]
 ) -> Value:
-    """Axes (batch counted) moved last and pooled; `pool` gives the operator on that image."""
+    """Axes (batch counted) moved last and pooled; `pool` makes one value of each channel of that image."""
     if not axes:
         return value
     _refuse_batch(lowering, site, value, axes)
@@ -115,8 +149,7 @@ def _reduced(
     image_shape = (channels, *moved.inner[1:]) if len(moved.inner) == 3 and len(kept) == 1 else None
     reduced = math.prod(value.shape[axis] for axis in axes)
     image = lowering.reshape(site, moved, image_shape or (channels, 1, reduced))
-    result = lowering.emit(site, pool(image), [image], (channels, 1, 1))
-    return lowering.reshape_onnx(site, result, shape)
+    return lowering.reshape_onnx(site, pool(image), shape)
 
 
 def _refuse_batch(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -56,7 +57,7 @@ def _split(lowering: Lowering, site: Site) -> list[Value]:
     return [_taken(lowering, site, value, axis, part) for part in parts]
 
 
-def _taken(lowering: Lowering, site: Site, value: Value, axis: int, places: range) -> Value:
+def _taken(lowering: Lowering, site: Site, value: Value, axis: int, places: Sequence[int]) -> Value:
     """Places along an axis, batch counted where it is the first."""
     first = int(value.batched)
     site.not_batch([axis] if axis < first else [])
@@ -85,6 +86,19 @@ def _gather(lowering: Lowering, site: Site) -> Value:
     image = axis < first
     taken = value if image else lowering.take(site, value, axis - first, len(places), lambda at: places[at] % size)
     return lowering.reshape_onnx(site, taken, [*value.shape[:axis], *array.shape, *value.shape[axis + 1 :]])
+
+
+@operator("ReverseSequence", unbatched=True)
+def _reverse_sequence(lowering: Lowering, site: Site) -> Value:
+    """The first places of an axis in the reverse order; exporters write a bidirectional GRU so."""
+    value, lengths = lowering.value(site), lowering.integers(site, 1)
+    batch, time = (site.axis(site.integer(*axis), len(value.shape)) for axis in (("batch_axis", 1), ("time_axis", 0)))
+    if lengths is None or len(lengths) != 1 or value.shape[batch] != 1 or batch == time:
+        site.fail(f"it reverses parts of {lengths} places that differ", "give sequences of one length, batch first")
+    if not 1 <= lengths[0] <= value.shape[time]:
+        site.fail(f"it reverses {lengths[0]} of {value.shape[time]} places", "repair the model")
+    order = [*reversed(range(lengths[0])), *range(lengths[0], value.shape[time])]
+    return _taken(lowering, site, value, time, order)
 
 
 @operator("Tile")
