@@ -112,6 +112,12 @@ EXAMPLES = {
     "ArgMax over an axis": Example(attributes={"axis": 1}, last=True),
     "DequantizeLinear": Example(SCALE, before=[("QuantizeLinear", ["v", "c1", "c2"], ["q"], {})], value="q"),
     "Expand": Example([integers(1, 4, 4, 4)], shape=(1, 4, 1, 4)),
+    "GatherND": Example(
+        [np.arange(12).reshape(2, 3, 2) % 4],
+        before=[("Transpose", ["v"], ["t"], {"perm": [2, 3, 0, 1]})],
+        value="t",
+        after=[("Transpose", ["y"], ["z"], {"perm": [2, 3, 0, 1]})],
+    ),
     "Gather": Example([integers(2, 0)], {"axis": 1}),
     "Gemm": Example([floats(8, 4)], shape=ROW),
     "GRU": recurrent(3),

@@ -196,6 +196,60 @@ def test_extremes(kind: str, axes: list[int], keep: int, opset: int) -> None:
         check(model([node(kind, "x a", "y", keepdims=keep)], IMAGE, integers(a=axes), opset=opset))
 
 
+def indexed(before: list[int], after: list[int], indices: np.ndarray) -> onnx.ModelProto:
+    """What PyTorch makes of `x[:, :, rows, columns]`."""
+    nodes = [
+        node("Transpose", "x", "t", perm=before),
+        node("GatherND", "t i", "g"),
+        node("Transpose", "g", "y", perm=after),
+    ]
+    return model(nodes, ("N", *IMAGE[1:]), {"i": indices})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shape"),
+    [
+        ([2, 3, 0, 1], [2, 3, 0, 1], (3, 5, 2)),
+        ([2, 3, 0, 1], [4, 5, 0, 1, 2, 3], (2, 2, 3, 1, 2)),
+        ([3, 2, 1, 0], [2, 0, 1], (4, 2)),
+        ([1, 0, 2, 3], [1, 3, 0, 2], (4, 1)),
+        ([3, 1, 2, 0], [2, 1, 0], (3, 2, 3)),
+    ],
+)
+def test_several_axes_are_indexed_at_once(before: list[int], after: list[int], shape: tuple[int, ...]) -> None:
+    sizes = np.array([IMAGE[axis] for axis in before[: shape[-1]]])
+    indices = np.random.default_rng(3).integers(-sizes, sizes, shape)
+    check(indexed(before, after, indices))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "indices", "says"),
+    [
+        ([2, 3, 0, 1], [1, 2, 0], [[0, 5]], "do not all exist among [6, 5]"),
+        ([2, 3, 0, 1], [1, 2, 0], [[0, -6]], "do not all exist among [6, 5]"),
+        ([2, 3, 0, 1], [2, 1, 0], [[0, 0, 0]], "the batch"),
+        ([2, 3, 0, 1], [0, 1, 2], [[0, 0]], "the batch at place 1"),
+        ([2, 3, 0, 1], [1, 0, 2, 3], [[0, 0]], "the batch at place 1"),
+    ],
+)
+def test_indices_that_do_not_fit(before: list[int], after: list[int], indices: list, says: str) -> None:
+    assert says in refused(indexed(before, after, np.array(indices)))
+
+
+def test_an_uneven_adaptive_pooling() -> None:
+    """What PyTorch makes of `AdaptiveAvgPool2d((4, 2))` of 6 x 5 places: a mean over windows that overlap."""
+    rows = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])
+    columns = np.array([[0, 1, 2], [2, 3, 4]])
+    indices = np.stack(np.broadcast_arrays(rows[:, :, None, None], columns), -1)
+    nodes = [
+        node("Transpose", "x", "t", perm=[2, 3, 0, 1]),
+        node("GatherND", "t i", "g"),
+        node("Transpose", "g", "p", perm=[4, 5, 0, 1, 2, 3]),
+        node("ReduceMean", "p", "y", axes=[-3, -1], keepdims=0),
+    ]
+    assert check(model(nodes, ("N", *IMAGE[1:]), {"i": indices})).output_shape == (IMAGE[1], 4, 2)
+
+
 @pytest.mark.parametrize(
     ("shape", "axes"), [((1,), [1]), ((2,), [1]), ((5, 3), [2]), ((5, 4), [-1]), ((2, 5, 2), [1, 3])]
 )
@@ -238,6 +292,8 @@ REFUSALS = [
     (one("Pad", "r p", integers(p=[0, 0, -6, 0, 0, 0, 0, 0])), "every dimension"),
     (one("Pad", "r p", integers(p=[1, 0, 0, 0, 0, 0, 0, 0]), mode="edge"), "the batch"),
     (one("ReduceMax", "r", {}), "the batch"),
+    (one("GatherND", "r i", integers(i=[[0, 0]])), "the batch"),
+    (one("GatherND", "r i", integers(i=[[0]]), batch_dims=1), "differ between images"),
     (one("ReduceProd", "r", {}, axes=[2]), "multiplies 6 values"),
 ]
 

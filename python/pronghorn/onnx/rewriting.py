@@ -16,8 +16,9 @@ from pronghorn.onnx.registry import name_of
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
     """The nodes with `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities, as one
-    `LinearClassifier`, with smooth functions and normalisations of several nodes as one node each, and with
-    ConvTranspose and BatchNormalization as one ConvTranspose, whose weights join `constants`.
+    `LinearClassifier`, with smooth functions and normalisations of several nodes as one node each, with GatherND and
+    the transpositions around it as one node, and with ConvTranspose and BatchNormalization as one ConvTranspose, whose
+    weights join `constants`.
 
     The replaced nodes stay where others may read them.
     """
@@ -28,7 +29,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
         several = None if one is not None else normalisation(node, makers, constants)
-        return several or [one or _normalised(node, makers, constants) or node]
+        return several or [one or _gathered(node, makers) or _normalised(node, makers, constants) or node]
 
     return [made for node in nodes for made in replaced(node)]
 
@@ -53,6 +54,27 @@ def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, 
         classlabels_ints=[0, 1],
         post_transform="LOGISTIC",
     )
+
+
+def _gathered(node: NodeProto, makers: dict[str, NodeProto]) -> NodeProto | None:
+    """A GatherND between two transpositions, which PyTorch's exporter makes of `x[:, :, rows, columns]`, as one GatherND
+    that has their permutations: between them the batch is not first.
+    """
+    gather = makers.get(node.input[0]) if name_of(node) == "Transpose" else None
+    before = makers.get(gather.input[0]) if gather is not None and name_of(gather) == "GatherND" else None
+    if gather is None or before is None or name_of(before) != "Transpose":
+        return None
+    orders = {
+        role: attribute.ints
+        for role, transpose in (("before", before), ("after", node))
+        for attribute in transpose.attribute
+        if attribute.name == "perm"
+    }
+    if len(orders) < 2:
+        return None
+    result = helper.make_node("GatherND", [before.input[0], gather.input[1]], node.output, name=gather.name, **orders)
+    result.attribute.extend(gather.attribute)
+    return result
 
 
 def _normalised(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:

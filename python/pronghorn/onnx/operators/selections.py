@@ -88,6 +88,43 @@ def _gather(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, taken, [*value.shape[:axis], *array.shape, *value.shape[axis + 1 :]])
 
 
+@operator("GatherND")
+def _gather_nd(lowering: Lowering, site: Site) -> Value:
+    """Places along several axes at once. `before` and `after` are the permutations around it (rewriting.py)."""
+    value, indices = lowering.value(site), lowering.constant(site, 1)
+    rank = len(value.shape)
+    if indices is None or indices.dtype.kind not in "iu" or site.integer("batch_dims", 0):
+        site.fail("its indices are no constant whole numbers, or differ between images", f"index by a constant, {CUT}")
+    *shape, count = indices.shape or (0,)
+    before = site.integers("before") or list(range(rank))
+    if not 1 <= count <= rank or indices.size == 0 or sorted(before) != list(range(rank)):
+        site.fail(f"indices of shape {list(indices.shape)} do not fit {rank} dimensions", "repair the model")
+    indexed, rest = before[:count], before[count:]
+    site.not_batch(indexed)
+    # The axes of the result before the last permutation: those of the indices, and the rest.
+    names = [*range(len(shape)), *(axis + len(shape) for axis in range(len(rest)))]
+    batch = len(shape) + rest.index(0)
+    after = site.integers("after") or names
+    if sorted(after) != names or after[0] != batch:
+        site.fail(f"its result has the batch at place {batch}", "keep the batch first")
+    places = _flat(site, indices.reshape(-1, count), [value.shape[axis] for axis in indexed])
+    others = [axis for axis in rest if axis != 0]
+    moved = lowering.transpose(site, value, [axis - 1 for axis in (*others, *indexed)])
+    sizes = moved.inner[: len(others)]
+    flat = lowering.reshape(site, moved, (*sizes, math.prod(moved.inner[len(others) :])))
+    taken = lowering.take(site, flat, len(others), len(places), places.__getitem__)
+    found = lowering.reshape(site, taken, (*sizes, *shape))
+    order = [len(shape) + rest.index(axis) for axis in others] + list(range(len(shape)))
+    return lowering.transpose(site, found, [order.index(axis) for axis in after[1:]])
+
+
+def _flat(site: Site, indices: Array, sizes: list[int]) -> list[int]:
+    """Places of several axes, a row each, as places of one axis that has all of them."""
+    if ((indices < -np.array(sizes)) | (indices >= sizes)).any():
+        site.fail(f"its indices do not all exist among {sizes} places", "correct the indices")
+    return [int(place) for place in np.ravel_multi_index(tuple((indices % sizes).T), sizes)]
+
+
 @operator("ReverseSequence", unbatched=True)
 def _reverse_sequence(lowering: Lowering, site: Site) -> Value:
     """The first places of an axis in the reverse order; exporters write a bidirectional GRU so."""
