@@ -108,6 +108,25 @@ def test_what_is_refused() -> None:
         network.split(floats(3, 20))
 
 
+def test_samples_of_one_input_are_told_of_the_others(tmp_path: Path) -> None:
+    """Some exporters make inputs of constants."""
+    says = r"its row holds 2 inputs, one after the other: image \[2, 6, 6\], row \[4\][\s\S]*export it as a constant"
+    network = pronghorn.load(two_inputs(), output="scores")
+    with pytest.raises(InputError, match=says):
+        network.calibrated(floats(3, 4))
+    with pytest.raises(InputError, match=says):
+        network.run_float(floats(3, 4))
+    onnx.save(two_inputs(), tmp_path / "model.onnx")
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
+    np.save(tmp_path / "rows.npy", floats(3, 4))
+    for name in ("rows.csv", "rows.npy"):
+        call = ["verify", str(tmp_path / "model.onnx"), "--output", "scores", "--data", str(tmp_path / name)]
+        assert "image [2, 6, 6], row [4]" in CliRunner().invoke(app, call).output
+    with pytest.raises(InputError) as caught:
+        pronghorn.load(model([node("Relu", "x", "y")], (1, 5))).run_float(floats(3, 4))
+    assert "its row holds" not in str(caught.value)
+
+
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])
 def test_joined_models_equal_the_oracle(trust: str) -> None:
     network = pronghorn.load(two_inputs(), output=["scores", "map"])

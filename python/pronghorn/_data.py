@@ -10,12 +10,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._inputs import Range, as_numbers
+from pronghorn._inputs import Range, as_numbers, several
 from pronghorn._tables import is_table, only_labels, read_table
 from pronghorn.errors import InputError, InputWarning
 
@@ -142,9 +143,11 @@ def load_images(
     preprocessing: Preprocessing,
     label_column: str | None = None,
     columns: Sequence[str] = (),
+    parts: Mapping[str, Shape] = MappingProxyType({}),
 ) -> Loaded:
     """Images of a file, or of all pictures of a folder, and labels where it has them; `label_column`
-    of a table has them. `columns`: the names of the features that the model takes, where they are known.
+    of a table has them. `columns`: the names of the features that the model takes, where they are known. `parts`: the
+    shapes of its inputs, which a refusal lists where there are several.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
@@ -153,21 +156,21 @@ def load_images(
     try:
         arranged = arrange(raw, shape)
     except ValueError:
-        raise misfit(path, raw.shape, shape) from None
+        raise misfit(path, raw.shape, shape, parts) from None
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
         refuse_unscaled(path, raw, shape)
     images = preprocessing.apply(arranged, shape)
     return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)), names)
 
 
-def misfit(path: Path, found: Shape, shape: Shape) -> InputError:
+def misfit(path: Path, found: Shape, shape: Shape, parts: Mapping[str, Shape] = MappingProxyType({})) -> InputError:
     """That a file has images of another shape than the model takes."""
     if is_table(path):
-        advice = "leave other columns out; --labels NAME names the column of labels"
+        advice = "\n  what to do: leave other columns out; --labels NAME names the column of labels"
         problem = f"{path} has {found[1]} columns of numbers; the model takes {math.prod(shape)}"
-        return InputError(f"{problem}\n  what to do: {advice}")
+        return InputError(problem + (several(parts) or advice))
     wanted = ", ".join(map(str, ("images", *shape)))
-    return InputError(f"{path} has images of shape {list(found)}; the model takes ({wanted})")
+    return InputError(f"{path} has images of shape {list(found)}; the model takes ({wanted}){several(parts)}")
 
 
 def titles_of(path: Path, images: int) -> list[str]:

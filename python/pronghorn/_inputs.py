@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn._columns import listed
 from pronghorn._tables import whole
 from pronghorn.errors import InputError, InputWarning
 
@@ -37,8 +39,15 @@ TINY = 1 / 64
 """Nor are actual inputs that fill less than this share of it."""
 
 
-def as_inputs(array: npt.ArrayLike, shape: tuple[int, ...], what: str = "inputs") -> Floats:
+def as_inputs(
+    array: npt.ArrayLike,
+    shape: tuple[int, ...],
+    what: str = "inputs",
+    parts: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Floats:
     """`array` as contiguous float32 `(images, *shape)`.
+
+    `parts`: the shapes of a model's inputs, which a refusal lists where there are several.
 
     Raises:
         InputError: another shape, no images, or values that are not numbers.
@@ -50,12 +59,23 @@ def as_inputs(array: npt.ArrayLike, shape: tuple[int, ...], what: str = "inputs"
         wanted = ", ".join(map(str, ("images", *shape)))
         rest = shape[next((at for at, size in enumerate(shape) if size > 1), len(shape)) :]
         one = found.shape in (shape, rest) and found.size > 0
-        hint = f"\n  what to do: for one input reshape it to {[1, *shape]}" if one else ""
+        hint = f"\n  what to do: for one input reshape it to {[1, *shape]}" if one else several(parts)
         raise InputError(f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image{hint}")
     inputs = np.ascontiguousarray(found, dtype=np.float32)
     if not np.isfinite(inputs).all():
         raise InputError(f"{what} hold infinite values or NaN")
     return inputs
+
+
+def several(parts: Mapping[str, tuple[int, ...]]) -> str:
+    """A line that lists a model's inputs, where there are several: exporters make some of constants."""
+    if len(parts) < 2:
+        return ""
+    shapes = [f"{name} {list(shape)}" for name, shape in parts.items()]
+    return (
+        f"\n  its row holds {len(parts)} inputs, one after the other: {listed(shapes)}"
+        "\n  what to do: give the values of all (Model.join); where one is a constant, export it as a constant"
+    )
 
 
 def as_numbers(array: npt.ArrayLike, what: str) -> npt.NDArray[Any]:

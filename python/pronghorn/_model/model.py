@@ -268,7 +268,8 @@ class Model(Shaped):
             InputError: the samples do not fit the model.
         """
         known = self.columns_of(frame_names(samples))
-        prepared = as_inputs(in_order(samples, known, "the data frame of samples"), self.input_shape, "samples")
+        ordered = in_order(samples, known, "the data frame of samples")
+        prepared = as_inputs(ordered, self.input_shape, "samples", self.inputs)
         if not self.takes_integers:
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
@@ -303,7 +304,8 @@ class Model(Shaped):
         Raises:
             InputError: `inputs` have another shape, or are no numbers.
         """
-        checked = as_inputs(in_order(inputs, self.columns_of(frame_names(inputs))), self.input_shape)
+        ordered = in_order(inputs, self.columns_of(frame_names(inputs)))
+        checked = as_inputs(ordered, self.input_shape, parts=self.inputs)
         self._warn_of_fractions(checked, stacklevel=2)
         return run_float(self._imported, self._native, checked)[0]
 
@@ -457,7 +459,7 @@ class Model(Shaped):
         for name, function in (("progress", progress), ("phase", phase)):
             _check.callback(name, function)
         enter = phase if phase is not None else lambda name: None
-        inputs = as_inputs(in_order(x, model.columns_of(frame_names(x))), self.input_shape)
+        inputs = as_inputs(in_order(x, model.columns_of(frame_names(x))), self.input_shape, parts=self.inputs)
         self._warn_of_fractions(inputs, stacklevel=2)
         kind, truth = self._truth(outputs, labels, len(inputs))
         enter("planning")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -157,10 +158,11 @@ class Preparation:
         as_they_are: bool,
         label_column: str | None = None,
         columns: Sequence[str] = (),
+        parts: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> Loaded:
         """The images of a file or folder; `as_they_are`: bytes are not divided unasked. `columns`: the names of the
-        features that the model takes, where they are known."""
-        return load_images(path, shape, self.values(as_they_are), label_column, columns)
+        features that the model takes, where they are known. `parts`: the shapes of its inputs."""
+        return load_images(path, shape, self.values(as_they_are), label_column, columns, parts)
 
     def load_for(
         self, model: Model, path: Path, label_column: str | None = None, columns: Sequence[str] = ()
@@ -170,7 +172,7 @@ class Preparation:
         # Of several inputs each may be a column. Only then the table's names are asked before it is read.
         names = header(path) if len(model.inputs) > 1 and is_table(path) else ()
         known = columns or model.columns_of(names)
-        return self.load(path, model.input_shape, model.takes_integers, label_column, known)
+        return self.load(path, model.input_shape, model.takes_integers, label_column, known, model.inputs)
 
     def calibrate(self, model: Model, found: Loaded) -> Model:
         """`model` with some of the images, which may be sorted, as samples, and with the names of their features."""
