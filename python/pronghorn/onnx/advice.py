@@ -27,11 +27,14 @@ PREPARES = (
 COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 """They jump; of features they are made before sending, of results after."""
 
+JUMPS = "train it with an activation that does not jump, such as Relu; compare a result after the model"
+"""The advice for a comparison within a network, as activations such as Hardshrink and Threshold have it."""
+
 UNSUPPORTED = {
     **dict.fromkeys(PREPARES, ("it prepares features", PREPARE)),
     **dict.fromkeys(
         COMPARISONS,
-        ("it jumps", "compare features before sending, or the result after"),
+        ("it jumps", "compare features before sending"),
     ),
     "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
     "Reciprocal": ("it divides by a computed value", "divide by a constant"),
@@ -48,7 +51,7 @@ UNSUPPORTED = {
         ("ai.onnx.ml.TreeEnsemble", "ai.onnx.ml.TreeEnsembleClassifier", "ai.onnx.ml.TreeEnsembleRegressor"),
         ("decision trees compare private features", "train a linear model or a multilayer perceptron"),
     ),
-    "ThresholdedRelu": ("it jumps", "train it with Relu in its place"),
+    **dict.fromkeys(("Shrink", "ThresholdedRelu"), ("it jumps", "train it with Relu in its place")),
     "TopK": ("its order is computed from the data", "sort the result"),
     "NonMaxSuppression": ("the number of its results is computed from the data", "suppress in the result"),
     "NonZero": ("the number of its results is computed from the data", CONTROL_FLOW),

@@ -24,7 +24,7 @@ from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constan
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
 from pronghorn.onnx.joining import join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
-from pronghorn.onnx.operators import OF_SHAPES, advice_beside, lower, unsupported
+from pronghorn.onnx.operators import OF_SHAPES, advice_beside, inside, lower, unsupported
 from pronghorn.onnx.reading import Source, initializers, names_read, read
 from pronghorn.onnx.registry import RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
@@ -308,6 +308,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     lowering.constants.update(initializers(proto.graph.initializer))
     nodes = name_constants(proto.graph.node, lowering.constants, lowering.opset)
     nodes = _needed(rewrite(nodes, lowering.constants), output)
+    lowering.inside = inside(nodes)
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
         for node in nodes:

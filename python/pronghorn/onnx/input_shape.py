@@ -8,7 +8,7 @@ import operator
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import ModelProto, ValueInfoProto, helper, shape_inference
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.lowering import MAX_ELEMENTS
@@ -43,7 +43,10 @@ def fix_sizes(proto: ModelProto, shape: ShapeOption) -> None:
 def _fix_sizes(entry: ValueInfoProto, shape: ShapeOption) -> None:
     tensor = entry.type.tensor_type
     if entry.type.WhichOneof("value") != "tensor_type" or not _is_number(tensor.elem_type):
-        raise UnsupportedModelError(f"input {entry.name!r} is no tensor of numbers", "export with a float input")
+        advice = "export with a float input"
+        if tensor.elem_type == TensorProto.STRING:
+            advice = "encode categories as numbers before sending, and export the part of the model behind the encoder"
+        raise UnsupportedModelError(f"input {entry.name!r} is no tensor of numbers", advice)
     given = _given_shape(entry.name, shape)
     if given is not None:
         _apply_shape(entry, given)

@@ -7,7 +7,7 @@ of ONNX shape `(1, 3, 32, 32)` has shape `[3, 32, 32]` in the graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -92,6 +92,8 @@ class Lowering:
 
     opset: int
     constants: dict[str, Array]
+    inside: Container[str] = ()
+    """The names of values that operators within the network read, so that the client cannot compute them."""
     one_image: bool = False
     """Whether the model fixes the batch at 1, or has a recurrent network, before which the batch moves."""
     values: dict[str, Value] = field(default_factory=dict)
@@ -132,11 +134,14 @@ class Lowering:
         if not operator.on_result:
             kind = self._without_sigmoid(value)
         if kind and not operator.on_result:
-            problem = f"it comes after {FINISH_NAMES[kind]}, which is supported only at the end of a model"
-            last = site.input(0)
-            last = next((name for name in site.node.input if self.values.get(name) == value), last)
-            site.fail(problem, f"end the model there (--output {last}, output={last!r}), and compute the rest of it")
+            self._refuse_going_on(site, value, kind)
         return Value(value.index, (1, *value.shape)) if is_raised else value
+
+    def _refuse_going_on(self, site: Site, value: Value, kind: str) -> NoReturn:
+        """Refuses to go on with a value that the client computes."""
+        problem = f"it comes after {FINISH_NAMES[kind]}, which is supported only at the end of a model"
+        last = next((name for name in site.node.input if self.values.get(name) == value), site.input(0))
+        site.fail(problem, f"end the model there (--output {last}, output={last!r}), and compute the rest of it")
 
     def lowered(self, site: Site, value: Value) -> Value:
         """The result of a pointwise operator in its ONNX shape, where an input was given a batch before all others."""
@@ -154,6 +159,17 @@ class Lowering:
         """The operator on the client that `value` comes from, if any."""
         op = self._last_node(value)["op"]
         return op.get("of", op["kind"]) if op["kind"] in FINISH else None
+
+    def are_features(self, site: Site) -> bool:
+        """Whether the values that a node reads are features of the input, at most scaled and moved."""
+        return all(self._source(self.values[name]) == 0 for name in site.node.input if name in self.values)
+
+    def _source(self, value: Value) -> int:
+        """The number of the value that one was scaled or moved from."""
+        index = value.index
+        while self.nodes[index]["op"]["kind"] in ("affine", "reshape", "take", "transpose"):
+            (index,) = self.nodes[index]["inputs"]
+        return index
 
     def _without_sigmoid(self, value: Value) -> str | None:
         """As `finish_of`, after every Sigmoid at the end has become a function within the network."""
@@ -280,6 +296,8 @@ class Lowering:
             if shaped[place : place + 1] == (count,) and math.prod(shaped[place + 1 :]) == math.prod(after):
                 return self.emit(site, {**op, "axis": place}, [self.reshape(site, before, shaped)], inner)
         name = site.input(0)
+        if site.node.output[0] in self.inside:
+            self._refuse_going_on(site, self.values[name], op["of"])
         site.fail(
             f"it reshapes a result of {op['of']} to {[1, *inner]}, where its axis is none",
             f"reshape the result yourself: end the model before it (--output {name}, output={name!r})",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from onnx import NodeProto
 
-from pronghorn.onnx.advice import CUT, DOMAIN_HINTS, PREPARE, PREPARES, UNSUPPORTED
+from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, PREPARE, PREPARES, UNSUPPORTED
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
@@ -54,6 +54,8 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
         others = "replace it by operators that docs/operators.md lists"
         usual = "this operator is not supported", DOMAIN_HINTS.get(node.domain, others)
         reason, advice = UNSUPPORTED.get(site.operator, usual)
+        if site.operator in COMPARISONS and not lowering.are_features(site):
+            advice = JUMPS
         site.fail(reason if reason == usual[0] else f"this operator is not supported: {reason}", f"{advice}, {CUT}")
     made = operator.lower(lowering, site)
     values = [made] if isinstance(made, Value) else made
@@ -83,12 +85,21 @@ def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[st
     """The nodes whose operators cannot be imported: their names, by operator."""
     nodes, known, found = list(nodes), set(constants), dict[str, list[str]]()
     # What the client would go on with.
-    ended = {name for node in nodes if not _is_on_result(node) for name in node.input}
+    ended = inside(nodes)
     for node in nodes:
         if (is_constant(known, node) and not has_graphs(node)) or name_of(node) in OF_SHAPES:
             known.update(node.output)
         elif name_of(node) not in OPERATORS or (node.op_type in ENDS and ended.intersection(node.output)):
             found.setdefault(name_of(node), []).append(name_of_node(node))
+    return found
+
+
+def inside(nodes: Iterable[NodeProto]) -> set[str]:
+    """The values that operators read which may not follow one of the client's, some of them behind others that may."""
+    found: set[str] = set()
+    for node in reversed(list(nodes)):
+        if not _is_on_result(node) or found.intersection(node.output):
+            found.update(node.input)
     return found
 
 
