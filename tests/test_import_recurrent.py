@@ -119,7 +119,7 @@ def test_states_of_both_directions() -> None:
 
 @pytest.mark.parametrize("kept", [0, 1])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
-@pytest.mark.parametrize("pool", ["ReduceMax", "ReduceMean", "ReduceSum"])
+@pytest.mark.parametrize("pool", ["ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum"])
 def test_pooling_over_a_sequence_before_the_batch(pool: str, direction: str, kept: int) -> None:
     """What TensorFlow's exporter makes of a pooling over the steps of an LSTM: it drops the transposition back."""
     axes = {"ReduceSum": ({}, "q first")}.get(pool, ({"axes": [0]}, "q"))

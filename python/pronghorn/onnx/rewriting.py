@@ -57,8 +57,8 @@ def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, 
 
 
 def _gathered(node: NodeProto, makers: dict[str, NodeProto]) -> NodeProto | None:
-    """A GatherND between two transpositions, as PyTorch's exporter writes `x[:, :, rows, columns]`, as one that has their
-    permutations: between them the batch is not first.
+    """A GatherND between two transpositions, as PyTorch's exporter writes `x[:, :, rows, columns]`, as one that has
+    their permutations: between them the batch is not first.
     """
     gather = makers.get(node.input[0]) if name_of(node) == "Transpose" else None
     before = makers.get(gather.input[0]) if gather is not None and name_of(gather) == "GatherND" else None
