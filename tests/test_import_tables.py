@@ -119,6 +119,17 @@ def test_other_shares_of_sigmoids_name_the_output_before_them(matrix: np.ndarray
         import_onnx(shares(matrix, bias, "Abs", "ReduceSum"))
 
 
+def test_shares_of_probabilities_over_another_axis_are_refused() -> None:
+    nodes = [
+        node("Reshape", "x square", "r"),
+        node("Softmax", "r", "s", axis=2),
+        node("ReduceSum", "s axis", "n"),
+        node("Div", "s n", "y"),
+    ]
+    with pytest.raises(UnsupportedModelError, match=r"its norm \(L1\)"):
+        import_onnx(table(nodes, square=np.array([0, 2, 2]), axis=np.array([1])))
+
+
 def exported(probabilities: str = "z") -> onnx.ModelProto:
     """What skl2onnx makes of a logistic regression of three classes: labels, and a dictionary a row."""
     nodes = [

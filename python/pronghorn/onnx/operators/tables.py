@@ -74,7 +74,7 @@ def _linear_classifier(lowering: Lowering, site: Site) -> list[Value | None]:
 def _normalizer(lowering: Lowering, site: Site) -> Value:
     value, norm = lowering.value(site), site.text("norm", "MAX")
     finish = lowering.finish_of(value)
-    if norm == "L1" and finish == "softmax":
+    if norm == "L1" and finish == "softmax" and len(value.shape) == 2:
         return value  # Its sum is 1 already.
     if norm == "L2" and finish is None and len(value.shape) == 2:
         return of_unit_length(lowering, site, value, 1)
