@@ -340,7 +340,7 @@ impl Graph {
     }
 
     /// The nodes that read value `index`, with their places.
-    pub(crate) fn readers(&self, index: usize) -> impl Iterator<Item = (usize, &Node)> {
+    pub fn readers(&self, index: usize) -> impl Iterator<Item = (usize, &Node)> {
         let nodes = self.nodes.iter().enumerate();
         nodes.filter(move |(_, node)| node.inputs.contains(&index))
     }

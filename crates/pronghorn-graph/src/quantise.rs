@@ -103,8 +103,8 @@ impl PrecisionChooser for FixedPrecision {
 /// Options of [`quantise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantiseOptions {
-    /// Factor on the ranges seen on samples, at least 1. With samples of the real inputs 1 is good;
-    /// with made-up ones leave room.
+    /// Factor on the ranges seen on samples, at least 1; the input's own range stays. Other inputs
+    /// reach farther than samples do, and most where samples are made up.
     pub margin: f32,
     /// Bits, sign included, of a value that would overflow in a `Square`, a `LeakyRelu`, an
     /// addition, a concatenation, a pooling or a product, and has to be rounded before it; 2 to 24.

@@ -2,8 +2,8 @@
 
 use crate::common::{
     networks::{
-        Middle, aided, aided_coefficient, around, deep, dense, dithered, has_words, network,
-        options, parts, plan as planned, shared, with_least_traffic,
+        Middle, aided, aided_coefficient, around, clipped, deep, dense, dithered, has_words,
+        network, numbers, options, parts, plan as planned, shared, with_least_traffic,
     },
     refusal,
 };
@@ -160,7 +160,7 @@ fn only_shares_are_rounded_by_a_dither() {
 #[test]
 fn a_dither_makes_comparisons_short() {
     for engine in [Engine::Coefficient, Engine::Batch] {
-        let graph = network(1);
+        let graph = network(3);
         let built = dithered(&graph, engine, None);
         let nearest = with_least_traffic(&graph, engine, None, Rounding::Nearest);
         let bytes = |built: &Built| {
@@ -414,5 +414,40 @@ fn networks_that_are_too_deep_are_refused() {
             Some(BuildError::Imprecise { .. } | BuildError::TooDeep { products: 7, .. })
         ),
         "{refused:?}"
+    );
+}
+
+/// Samples that lie far outside of a clip's range show no gain of what lies within.
+#[test]
+fn clips_of_much_larger_values_keep_their_range() {
+    for trust in [TrustLevel::TwoParty, TrustLevel::ClientAided] {
+        for factor in [1.0, 100.0, 1000.0] {
+            let built = planned(&clipped(factor), options(trust));
+            assert!(
+                built.fidelity.is_reached(),
+                "{trust} {factor} {:?}",
+                built.fidelity
+            );
+        }
+    }
+}
+
+/// A number like 1e30 among the samples leaves no plan: the refusal says where it is.
+#[test]
+fn an_absurd_sample_is_named() {
+    let mut samples = numbers(6 * 20, 77);
+    samples[6 * 3 + 1] = 1e30;
+    let options = BuildOptions {
+        samples: Some(samples),
+        ..options(TrustLevel::TwoParty)
+    };
+    let refused = build(&dense(Some("relu")), &options)
+        .err()
+        .expect("no plan");
+    assert!(
+        refused
+            .to_string()
+            .contains("Value 1 of sample 3 is more than"),
+        "{refused}"
     );
 }

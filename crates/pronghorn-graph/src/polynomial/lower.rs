@@ -9,7 +9,8 @@ use crate::{
 };
 
 /// The polynomial form of `graph`, whose values look like `profile` on samples; weights of node `i`
-/// are integers of `weight_bits[i]` bits, sign included (2 to 15); ranges are widened by `margin`.
+/// are integers of `weight_bits[i]` bits, sign included (2 to 15); all ranges but the input's are
+/// widened by `margin`.
 ///
 /// Run [`crate::passes::run`] before, and profile its result.
 ///
@@ -65,8 +66,12 @@ fn lowered(
         }
         let seen = &profile.values[index];
         let most = f64::from(seen.min).abs().max(f64::from(seen.max).abs());
+        let wider = match node.op {
+            Op::Input => 1.0,
+            _ => f64::from(margin),
+        };
         let look = Look {
-            reach: most * f64::from(margin),
+            reach: most * wider,
             rms: seen.mean_square.sqrt(),
         };
         let inputs: Vec<usize> = node.inputs.iter().map(|&input| value_of[input]).collect();

@@ -6,11 +6,13 @@ use crate::{
     graph::{Graph, Node, Op},
 };
 
-/// The range of each value on samples, with the margin. `costly`: whether changes of precision are.
+/// The range of each value on samples, with the margin: that of the input is its own. `costly`:
+/// whether changes of precision are.
 pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
     let of_value = |(index, value): (usize, &ValueProfile)| {
         let range = match graph.nodes[index].op {
             Op::Clip { min, max } => Range::of(value, margin).clipped([min, max]),
+            Op::Input => Range::of(value, 1.0),
             _ => Range::of(value, margin),
         };
         match costly && may_saturate(graph, index) {

@@ -1,6 +1,9 @@
 //! The plan on shares in the engine that is best for the objective.
 
-use pronghorn_graph::fixed::{FixedGraph, FixedOp};
+use pronghorn_graph::{
+    fixed::{FixedGraph, FixedOp},
+    geometry::ConvGeometry,
+};
 
 use super::{BuildError, BuildOptions, Engine, method::Planned, protocols, shares};
 use crate::{objective::Objective, trust::TrustLevel};
@@ -52,7 +55,21 @@ fn alternatives(objective: Objective) -> &'static [Engine] {
 fn is_small(fixed: &FixedGraph) -> bool {
     const LAYERS: usize = 5;
     const MULTIPLY_ADDS: u64 = 10_000_000;
-    let is_layer = |op: &FixedOp| matches!(op, FixedOp::Linear(_));
-    let layers = fixed.nodes.iter().filter(|node| is_layer(&node.op));
-    layers.count() <= LAYERS && fixed.multiply_adds() <= MULTIPLY_ADDS
+    // Of images each pair is looked for at many shifts, whether or not a weight is there: 37,000
+    // took 4 to 12 seconds.
+    const PAIRS: usize = 10_000;
+    let layers = fixed.nodes.iter().filter_map(|node| match &node.op {
+        FixedOp::Linear(linear) => Some(&linear.geometry),
+        _ => None,
+    });
+    let pairs = |geometry: &ConvGeometry| match geometry.input {
+        [1, 1] => 0,
+        _ => {
+            let taps: usize = geometry.window.kernel.iter().product();
+            geometry.in_channels * geometry.out_channels * taps
+        }
+    };
+    layers.clone().count() <= LAYERS
+        && fixed.multiply_adds() <= MULTIPLY_ADDS
+        && layers.map(pairs).all(|pairs| pairs <= PAIRS)
 }

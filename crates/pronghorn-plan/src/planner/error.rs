@@ -109,13 +109,17 @@ pub enum BuildError {
     TooLong(#[source] PlanError),
     /// The plan is one that clients would refuse.
     #[error(
-        "{node}{source}: the model's numbers are out of proportion (weights or ranges that are too large or too small by many powers of two)"
+        "{node}{source}: the model's numbers are out of proportion (weights or ranges that are too large or too small \
+         by many powers of two){}",
+        hint.map_or_else(String::new, |hint| format!(". {hint}"))
     )]
     Refused {
         /// What clients would say.
         source: PlanError,
         /// The node and a colon; empty where it is about no step.
         node: String,
+        /// What of the samples may be why.
+        hint: Option<Hint>,
     },
     /// The fixed-point model does not compute what the float model does.
     #[error(
@@ -189,7 +193,11 @@ impl BuildError {
             _ => None,
         };
         let node = node.map_or_else(String::new, |name| format!("{name}: "));
-        Self::Refused { source, node }
+        Self::Refused {
+            source,
+            node,
+            hint: None,
+        }
     }
 }
 

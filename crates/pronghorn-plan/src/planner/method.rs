@@ -31,6 +31,8 @@ pub(super) struct Method {
     pub narrow: bool,
     /// Whether layers' bits follow from what their errors become in the result.
     pub gains: bool,
+    /// Whether values between layers are clamped to ranges.
+    pub clamps: bool,
     /// Whether channels get ranges alike before bits are chosen.
     pub equalised: bool,
     /// Whether a party can compare values: both on shares, or the client by itself.

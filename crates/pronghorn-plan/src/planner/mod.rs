@@ -99,6 +99,11 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
             aim,
             hint: hint::of(samples, &graph.nodes[0].shape),
         },
+        (BuildError::Refused { source, node, .. }, Some(samples)) => BuildError::Refused {
+            source,
+            node,
+            hint: hint::of(samples, &graph.nodes[0].shape),
+        },
         (error, _) => error,
     })?;
     let plan = built.plan.with_key_checks(options.key_checks);
@@ -123,14 +128,14 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
         _ => None,
     };
     let graph = class.as_ref().unwrap_or(graph);
-    let (samples, margin) = samples::samples(options, graph.input_len(), &graph.nodes[0].shape)?;
+    let samples = samples::samples(options, graph.input_len(), &graph.nodes[0].shape)?;
     let folded = passes::run(graph);
     let model = Model {
         graph,
         samples: &samples,
     };
     let plan = |graph: &Graph, samples: (&[f32], bool), methods: Methods| {
-        planned(graph, samples, margin, &model, methods, options)
+        planned(graph, samples, &model, methods, options)
     };
     let on_one_scale = |methods: Methods| plan(&folded, (&samples, false), methods);
     let on_scales = |scaled: &Scaled, methods: Methods| {
@@ -199,7 +204,6 @@ impl Model<'_> {
 fn planned(
     graph: &Graph,
     (samples, is_scaled): (&[f32], bool),
-    margin: f32,
     model: &Model<'_>,
     methods: Methods,
     options: &BuildOptions,
@@ -239,14 +243,19 @@ fn planned(
     let survey = float::survey(&graph, &samples, images, roles);
     let mut survey = survey.map_err(|error| error.at(&kept))?;
     let input = &mut survey.profile.values[0];
-    if options.samples.is_some() {
-        let range = samples::range(all);
-        [input.min, input.max] = match is_scaled {
-            // More features than the largest are near its end.
-            true => samples::rounded(samples::widened(range)),
-            false => samples::told(range, all, &graph.nodes[0].shape),
-        };
-    }
+    let (is_row, range) = (graph.nodes[0].shape.len() == 1, samples::range(all));
+    let of_input = samples::margin(images, is_row);
+    [input.min, input.max] = match options.samples {
+        // More features than the largest are near its end.
+        Some(_) if is_scaled => samples::rounded(samples::widened(range, of_input)),
+        Some(_) => samples::told(range, of_input, all, elements),
+        None => samples::made_up([input.min, input.max]),
+    };
+    let margin = match options.samples {
+        Some(_) if method.clamps => of_input,
+        Some(_) => 1.0,
+        None => SYNTHETIC_MARGIN,
+    };
     let graph = match method.circuits && options.samples.is_some() {
         true => fill(graph, &mut survey, margin),
         false => graph,
@@ -301,6 +310,7 @@ const CLEAR: Method = Method {
     circuits: false,
     narrow: false,
     gains: true,
+    clamps: true,
     equalised: true,
     comparisons: true,
     class: false,
@@ -335,6 +345,7 @@ const ENCRYPTED: Method = Method {
     // Judged once for each size of weights that is tried, in double precision.
     fidelity_work: FIDELITY_WORK / 10,
     gains: false,
+    clamps: false,
     equalised: false,
     comparisons: false,
     build: encrypted::build,

@@ -19,16 +19,22 @@ use super::{
 /// The model is no polynomial, or the samples do not fit it.
 pub fn polynomial(graph: &Graph, options: &BuildOptions) -> Result<PolyGraph, BuildError> {
     let (elements, shape) = (graph.input_len(), &graph.nodes[0].shape);
-    let (samples, margin) = samples::samples(options, elements, shape)?;
+    let samples = samples::samples(options, elements, shape)?;
     let graph = passes::run(graph);
     let affordable = usize::try_from(PROFILE_WORK / multiply_adds(&graph).max(1));
     let images = samples.len() / elements.max(1);
     let images = images.min(affordable.unwrap_or(usize::MAX).max(LEAST_SAMPLES));
     let mut profile = float::profile(&graph, &samples[..images * elements], images)?;
-    if options.samples.is_some() {
-        let input = &mut profile.values[0];
-        [input.min, input.max] = samples::told([input.min, input.max], &samples, shape);
-    }
+    let input = &mut profile.values[0];
+    let range = [input.min, input.max];
+    let (range, margin) = match options.samples {
+        Some(_) => {
+            let of_input = samples::margin(images, shape.len() == 1);
+            (samples::told(range, of_input, &samples, elements), 1.0)
+        }
+        None => (samples::made_up(range), samples::SYNTHETIC_MARGIN),
+    };
+    [input.min, input.max] = range;
     Ok(PolyGraph {
         class_names: of_classes(&options.class_names),
         ..polynomial::lower_finely(&graph, &profile, margin)?

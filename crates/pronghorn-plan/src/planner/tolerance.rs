@@ -39,11 +39,15 @@ impl Tolerances {
         let cost = |node: &Node| elements(node) + each;
         let all = all + each * layers;
         let size = source.target.size();
-        let tolerance = |(node, gain): (&Node, &f64)| match *gain > 0.0 {
-            true => (cost(node) / all * size / gain).sqrt(),
-            false => f64::INFINITY,
+        let tolerance = |(index, (node, gain)): (usize, (&Node, &f64))| {
+            let by_gain = match *gain > 0.0 {
+                true => (cost(node) / all * size / gain).sqrt(),
+                false => f64::INFINITY,
+            };
+            by_gain.min(within_clip(source, index))
         };
-        Self(nodes.iter().zip(source.gains).map(tolerance).collect())
+        let gains = nodes.iter().zip(source.gains).enumerate();
+        Self(gains.map(tolerance).collect())
     }
 
     /// Those for an error of the result.
@@ -54,4 +58,18 @@ impl Tolerances {
             .map(|tolerance| tolerance.clamp(LEAST, MOST))
             .collect()
     }
+}
+
+/// The relative error of a value that is half the range of a clip that reads it. Where samples lie
+/// far outside that range, no gain tells of the others. Infinite without such a clip.
+fn within_clip(source: &Source<'_>, value: usize) -> f64 {
+    let half = |(_, reader): (usize, &Node)| match reader.op {
+        Op::Clip {
+            min: Some(min),
+            max: Some(max),
+        } => f64::from(max - min) / 2.0,
+        _ => f64::INFINITY,
+    };
+    let narrowest = source.graph.readers(value).map(half);
+    narrowest.fold(f64::INFINITY, f64::min) / source.profile.values[value].mean_square.sqrt()
 }

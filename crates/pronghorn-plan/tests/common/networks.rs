@@ -282,6 +282,30 @@ pub fn dense(activation: Option<&str>) -> Graph {
     graph(&nodes, &[("dense.w", &[4, 6]), ("dense.b", &[4])])
 }
 
+/// The same with weights `factor` times as large, a clip to -1..1, and a layer behind it.
+pub fn clipped(factor: f32) -> Graph {
+    let layer = |name: &str| format!(r#""kind":"dense","weight":"{name}.w","bias":"{name}.b""#);
+    let nodes = [
+        node("x", r#""kind":"input""#, "", "6"),
+        node("dense", &layer("dense"), "0", "4"),
+        node("clip", r#""kind":"clip","min":-1.0,"max":1.0"#, "1", "4"),
+        node("last", &layer("last"), "2", "4"),
+    ];
+    let tensors: [(&str, &[usize]); 4] = [
+        ("dense.w", &[4, 6]),
+        ("dense.b", &[4]),
+        ("last.w", &[4, 4]),
+        ("last.b", &[4]),
+    ];
+    let mut graph = graph(&nodes, &tensors);
+    let weights = graph.tensors.get_mut("dense.w").expect("it has weights");
+    weights
+        .data_mut()
+        .iter_mut()
+        .for_each(|weight| *weight *= factor);
+    graph
+}
+
 /// Features of [`table`].
 pub const FEATURES: usize = 6;
 
