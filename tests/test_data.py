@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from pronghorn._data import Preprocessing, arrange, load_images, read_labels
+from pronghorn._streams import open_images
 from pronghorn.errors import InputError
 
 PLAIN = Preprocessing()
@@ -190,3 +191,14 @@ def test_arrays_hold_numbers(tmp_path: Path, values: np.ndarray) -> None:
     np.save(tmp_path / "values.npy", values)
     with pytest.raises(InputError, match=r"values\.npy have type .* numbers are needed"):
         load_images(tmp_path / "values.npy", (2,), PLAIN)
+
+
+def test_files_without_an_image_are_refused(tmp_path: Path) -> None:
+    table, array = tmp_path / "t.csv", tmp_path / "a.npy"
+    table.write_text("a,b,label\n")
+    np.save(array, np.zeros((0, 2), np.float32))
+    for read in (load_images, open_images):
+        with pytest.raises(InputError, match=r"t\.csv has a header alone, and no rows"):
+            read(table, (2,), Preprocessing())
+        with pytest.raises(InputError, match=r"a\.npy has no values: its shape is \[0, 2\]"):
+            read(array, (2,), Preprocessing())

@@ -78,7 +78,7 @@ def test_columns_of_labels(tmp_path: Path) -> None:
         ("1,2\n3\n", r"line 2 of .* has 1 cells, the first has 2"),
         ("", "is empty"),
         ("1,2,3\n4,5,6\n", "has 3 columns of numbers; the model takes 2"),
-        ('"1,2\n', "columns|CSV|cells|holds"),
+        ('"1,2\n', "columns|CSV|cells|holds|header"),
     ],
 )
 def test_what_is_wrong_in_a_table_is_named(tmp_path: Path, text: str, says: str) -> None:
@@ -311,3 +311,15 @@ def test_samples_are_spread_over_sorted_tables(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     value = json.loads(found.stdout)["steps"][0]["value"]
     assert value["high"] / 2 ** value["fraction_bits"] > 15
+
+
+@pytest.mark.parametrize("more", [[], ["--batch", "--out", "found.csv"]])
+def test_tables_without_rows_are_refused(tmp_path: Path, more: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": floats(3, 2)})
+    path = written(tmp_path, "age,Weight,height\n")
+    with pronghorn.serve(pronghorn.load(proto, samples=floats(20, 3)), "127.0.0.1:0") as server:
+        found = CliRunner().invoke(app, ["predict", str(path), "--server", server.address, *more])
+    assert found.exit_code == 2
+    assert "has a header alone, and no rows" in found.output
+    assert "Traceback" not in found.output

@@ -153,6 +153,7 @@ def load_images(
         InputError: the file is missing, damaged, or does not fit the model.
     """
     raw, labels, names = read_images(path, shape, preprocessing, label_column, columns)
+    refuse_empty(path, raw.shape)
     try:
         arranged = arrange(raw, shape)
     except ValueError:
@@ -161,6 +162,17 @@ def load_images(
         refuse_unscaled(path, raw, shape)
     images = preprocessing.apply(arranged, shape)
     return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)), names)
+
+
+def refuse_empty(path: Path, found: Shape) -> None:
+    """Refuses a file without an image.
+
+    Raises:
+        InputError: it has none.
+    """
+    if 0 in found:
+        problem = "a header alone, and no rows" if is_table(path) else f"no values: its shape is {list(found)}"
+        raise InputError(f"{path} has {problem}\n  what to do: give one input at least")
 
 
 def misfit(path: Path, found: Shape, shape: Shape, parts: Mapping[str, Shape] = MappingProxyType({})) -> InputError:

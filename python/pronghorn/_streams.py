@@ -31,6 +31,7 @@ from pronghorn._data import (
     pick,
     read_images,
     read_picture,
+    refuse_empty,
     refuse_unscaled,
     titles_of,
 )
@@ -119,6 +120,7 @@ def open_images(
         InputError: the file is missing, damaged, or does not fit the model.
     """
     raw = _raw(path, shape, preprocessing, label_column, columns)
+    refuse_empty(path, raw.shape)
     try:
         arranged = arrange(np.broadcast_to(np.empty((), raw.dtype), raw.shape), shape)
     except ValueError:
