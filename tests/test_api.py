@@ -188,9 +188,26 @@ def test_values_out_of_range_are_clamped_and_counted(little: pronghorn.Model) ->
     x = inputs(3, 2, 6, 6)
     x[1, 0, 2, 2] = 5
     report = little.verify(x, trust=TRUST)
-    assert report.stats.clamped_inputs == 1
+    assert report.stats.clamped_inputs == report.clamped_inputs == 1
     assert report.disagreements == 0
-    assert "clamped" in str(report)
+    text = "1 input value was outside the planned range and clamped"
+    assert text in str(report)
+    without = little.verify(x, trust=TRUST, secure=False)
+    assert text in str(without)
+    assert json.loads(without.to_json())["clamped_inputs"] == 1
+
+
+def test_images_unlike_the_samples_are_remarked(little: pronghorn.Model) -> None:
+    x = inputs(6, 2, 6, 6)
+    alike = little.verify(x, samples=x, trust=TRUST, secure=False)
+    assert alike.remark is None
+    assert json.loads(alike.to_json())["remark"] is None
+    with pytest.warns(InputWarning, match="reach"):
+        unlike = little.verify(100 * x, samples=x, trust=TRUST, secure=False)
+    assert unlike.remark is not None
+    assert "the images look unlike the samples" in unlike.remark
+    assert unlike.remark in str(unlike)
+    assert json.loads(unlike.to_json())["remark"] == unlike.remark
 
 
 def test_serve_and_predict_in_one_process(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:

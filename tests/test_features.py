@@ -161,6 +161,19 @@ def test_the_client_scales_its_features() -> None:
         assert client.last_stats.clamped_inputs == 20
 
 
+@pytest.mark.parametrize("by_feature", [False, True])
+def test_clamped_values_are_counted_without_a_secure_run(by_feature: bool) -> None:
+    plain = model([node("MatMul", "x w", "y")], ("N", 4), {"w": floats(4, 2)})
+    sizes = 1 if by_feature else np.abs(rows(300)).max(axis=0)
+    loaded = pronghorn.load(standardised(3) if by_feature else plain, samples=rows(300) / sizes)
+    assert kind(loaded.plan("client-aided")) == ("features" if by_feature else "input")
+    inputs = rows(20) * np.linspace(0.5, 3, 20, dtype=np.float32)[:, None] / sizes
+    secure = loaded.verify(inputs, trust="client-aided")
+    assert secure.stats is not None
+    assert secure.clamped_inputs == secure.stats.clamped_inputs > 0
+    assert loaded.verify(inputs, trust="client-aided", secure=False).clamped_inputs == secure.clamped_inputs
+
+
 def test_bounds_are_those_of_each_feature() -> None:
     features = [{"exponent": 0, "offset": 0.0}, {"exponent": 4, "offset": 2000.0}]
     value = {"low": -32, "high": 64, "fraction_bits": 2}

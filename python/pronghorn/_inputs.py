@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -151,18 +151,51 @@ def as_targets(targets: npt.ArrayLike, images: int, outputs: int) -> npt.NDArray
     return wanted
 
 
+class _Scales(NamedTuple):
+    """A plan's inputs as integers: `(x - offset) * 2^exponent * unit`, rounded, from `low` to `high`."""
+
+    low: int
+    high: int
+    unit: float
+    exponents: npt.NDArray[np.float64]
+    """A number, or a row with one for each feature."""
+    offsets: npt.NDArray[np.float64]
+    """Likewise."""
+
+    @classmethod
+    def of(cls, plan_json: str) -> _Scales:
+        step: dict[str, Any] = json.loads(plan_json)["steps"][0]
+        value, kind = step["value"], step["kind"]
+        ends = value["low"], value["high"], 2.0 ** value["fraction_bits"]
+        if kind == "input":
+            return cls(*ends, np.zeros(()), np.zeros(()))
+        exponents = np.array([scale["exponent"] for scale in kind["features"]], np.float64)
+        offsets = np.array([scale["offset"] for scale in kind["features"]], np.float64)
+        return cls(*ends, exponents, offsets)
+
+
 def planned_bounds(plan_json: str) -> Bounds:
     """The least and the largest input of a plan; with a scale for each feature, a row of each. They are the same where
     a feature keeps its one value."""
-    step: dict[str, Any] = json.loads(plan_json)["steps"][0]
-    value, kind = step["value"], step["kind"]
-    ends = np.array([value["low"], value["high"]]) * 2.0 ** -value["fraction_bits"]
-    if kind == "input":
-        return ends[0], ends[1]
-    exponents = np.array([scale["exponent"] for scale in kind["features"]], np.float64)
-    offsets = np.array([scale["offset"] for scale in kind["features"]], np.float64)
-    rows = np.where(exponents < MOST_EXPONENT, ends[:, None] * 2.0**-exponents, 0.0) + offsets
-    return rows[0], rows[1]
+    scales = _Scales.of(plan_json)
+    reach = np.where(scales.exponents < MOST_EXPONENT, 2.0**-scales.exponents / scales.unit, 0.0)
+    low, high = (end * reach + scales.offsets for end in (scales.low, scales.high))
+    return low, high
+
+
+def values_clamped(inputs: Floats, plan_json: str) -> int:
+    """How many values of inputs are outside the planned range, as a secure run counts them: after rounding."""
+    scales = _Scales.of(plan_json)
+    # Differences to the offsets, since a feature that keeps its value has no range beside it.
+    values = inputs - scales.offsets if np.ndim(scales.offsets) else inputs
+    reach = 2.0**-scales.exponents / scales.unit
+    outside = (values < (scales.low - 0.5) * reach) | (values >= (scales.high + 0.5) * reach)
+    return int(np.count_nonzero(outside))
+
+
+def values_outside(count: int) -> str:
+    """That so many values of inputs are outside a plan's range."""
+    return "1 input value was outside" if count == 1 else f"{count:,} input values were outside"
 
 
 def planned_range(plan_json: str) -> Range:

@@ -7,9 +7,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pronghorn._inputs import values_outside
 from pronghorn._model.expected import OutputError
 from pronghorn._model.regression import Regression
 from pronghorn._model.stats import Stats, counted
+
+FAR = 10.0
+"""Differences of so many times what the plan expects say that the images are unlike its samples,"""
+LEAST_FAR = 0.01
+"""where they are this part of the outputs' spread, too: smaller ones harm nobody."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ class Report:
     """How many of these images are among those samples."""
     beyond_samples: int | None
     """Images whose result is beyond those of the samples, and so likely wrong; None where the plan does not say."""
+    clamped_inputs: int
+    """Input values outside the planned range, which were moved to its ends."""
     stats: Stats | None
     """The cost of the secure run; None where there was none."""
     predicted_seconds: float | None
@@ -94,9 +102,24 @@ class Report:
         where there was none."""
         return None if self.disagreements is None else self.disagreements == 0
 
+    @property
+    def remark(self) -> str | None:
+        """That the images look unlike the samples, where differences are far beyond what the plan expects of them; None
+        elsewhere, and where the expected error leaves out rounding in the file or is that of values behind classes."""
+        if self.is_quantised or self.are_indices:
+            return None
+        if self.relative_error < max(LEAST_FAR, FAR * self.expected_error):
+            return None
+        others = "the made-up inputs of the plan" if self.samples is None else "the samples"
+        return (
+            f"the differences are {self.relative_error:.2g} of the outputs' spread, and {self.expected_error:.2g} was "
+            f"expected: the images look unlike {others}. Compare scale and normalisation of both "
+            "(--scale, --mean, --std)"
+        )
+
     def to_json(self) -> str:
-        """All fields as JSON."""
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        """All fields and the remark as JSON."""
+        return json.dumps({**dataclasses.asdict(self), "remark": self.remark}, indent=2)
 
     def __str__(self) -> str:
         """A few lines for people."""
@@ -104,7 +127,8 @@ class Report:
         if self.stats is None:
             title += "; no secure run, the oracle stands for it"
         compared = (self._accuracies(), self._agreement())
-        parts = (*compared, self._costs(), self._calibration(), self._beyond(), self._clamping())
+        doubts = (self._beyond(), self._activations(), self._clamping())
+        parts = (*compared, self._costs(), self._calibration(), *doubts)
         return "\n".join([title, *(f"  {line}" for part in parts for line in part)])
 
     def _accuracies(self) -> Iterator[str]:
@@ -175,7 +199,7 @@ class Report:
             likely = ": likely wrong, as these inputs are unlike the samples" if self.beyond_samples else ""
             yield f"results beyond those of the samples: {self.beyond_samples} of {self.images}{likely}"
 
-    def _clamping(self) -> Iterator[str]:
+    def _activations(self) -> Iterator[str]:
         if self.stats is None:
             return
         if self.trust == "two-party":
@@ -185,8 +209,12 @@ class Report:
                 f"{self.stats.clamped_activations / self.images:.3g} activations an image were beyond the ranges of "
                 "the samples and clamped: many mean that the samples do not represent this data"
             )
-        if self.stats.clamped_inputs:
+
+    def _clamping(self) -> Iterator[str]:
+        if self.clamped_inputs:
             yield (
-                f"{self.stats.clamped_inputs} input values were outside the planned range and clamped: "
+                f"{values_outside(self.clamped_inputs)} the planned range and clamped: "
                 "give samples or an input range that cover the data"
             )
+        if self.remark is not None:
+            yield self.remark

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from pronghorn import _machine, _native
 from pronghorn._float import run_float
+from pronghorn._inputs import values_clamped
 from pronghorn._model.core import Floats, Progress, native_errors
 from pronghorn._model.expected import ExpectedError
 from pronghorn._model.regression import Regression
@@ -133,6 +134,7 @@ class Verification:
             samples=None if self.samples is None else len(self.samples),
             samples_scored=_shared(self.samples, self.inputs),
             beyond_samples=None if beyond is None else sum(beyond),
+            clamped_inputs=values_clamped(self.inputs, self.compiled.plan_json()),
             stats=None if runs.costs is None else Stats.of(len(self.inputs), runs.costs),
             predicted_seconds=None if runs.costs is None else predicted,
             predicted_for=str(measured or _machine.NOMINAL),
