@@ -323,3 +323,10 @@ def test_tables_without_rows_are_refused(tmp_path: Path, more: list[str], monkey
     assert found.exit_code == 2
     assert "has a header alone, and no rows" in found.output
     assert "Traceback" not in found.output
+
+
+@pytest.mark.parametrize("number", ["57,0", "-1.234,5", " 0,25"])
+def test_decimal_commas_are_told(tmp_path: Path, number: str) -> None:
+    path = written(tmp_path, f"a;b\n1;2\n3;{number}\n")
+    with pytest.raises(InputError, match=r"row 3, column 'b' of [^\n]*\n.* decimal point"):
+        load_images(path, (2,), Preprocessing())

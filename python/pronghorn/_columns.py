@@ -49,12 +49,23 @@ def is_number(text: str) -> bool:
 
 def frame_names(array: Any) -> tuple[str, ...]:
     """The names of the columns of a data frame, stripped; none of anything else, and of columns that are counted."""
+    refuse_lazy(array)
     names = getattr(array, "column_names", None)
     names = getattr(array, "columns", None) if names is None else names
     if names is None or callable(names):
         return ()
     found = list(names)
     return () if found == list(range(len(found))) else tuple(str(name).strip() for name in found)
+
+
+def refuse_lazy(array: Any) -> None:
+    """Refuses a frame of polars that has no values yet.
+
+    Raises:
+        InputError: it is one.
+    """
+    if callable(getattr(array, "collect_schema", None)) and callable(getattr(array, "collect", None)):
+        raise InputError(f"a {type(array).__name__} has no values yet: give frame.collect()")
 
 
 def places(wanted: Sequence[str], found: Sequence[str], what: str) -> list[int]:
@@ -94,11 +105,17 @@ def in_order(array: Any, wanted: Sequence[str], what: str = "the data frame") ->
     if not wanted or not found:
         return array
     names = list(getattr(array, "column_names", None) or array.columns)
-    chosen = [names[place] for place in places(wanted, found, what)]
+    columns = {name: np.asarray(array[name]) for name in (names[place] for place in places(wanted, found, what))}
+    for name, column in columns.items():
+        if column.dtype.kind not in "fiubOU":
+            raise InputError(f"column {name!r} of {what} has type {column.dtype}; numbers are needed")
+    if any(column.dtype.kind in "OU" for column in columns.values()):
+        # Beside texts NumPy makes texts of numbers. What is no number is named later.
+        columns = {name: column.astype(object) for name, column in columns.items()}
     try:
-        return np.stack([np.asarray(array[name]) for name in chosen], axis=1)
+        return np.stack(list(columns.values()), axis=1)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{what} has columns of kinds that do not go together: {error}") from error
+        raise InputError(f"{what} has columns that do not go together: {error}") from error
 
 
 def _index(names: Sequence[str]) -> dict[str, list[int]]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._inputs import Range, as_numbers, several
+from pronghorn._arrays import as_numbers, channel_order, several
+from pronghorn._inputs import Range
 from pronghorn._tables import is_table, only_labels, read_table
 from pronghorn.errors import InputError, InputWarning
 
@@ -360,10 +361,9 @@ def arrange(array: Array, shape: Shape) -> Array:
         return array[:, None]
     if one_channel and array.shape == shape[1:]:
         return array[None, None]
-    if len(shape) == 3 and array.ndim == 4:
-        for permutation in ((0, 3, 1, 2), (0, 2, 3, 1)):
-            if tuple(array.shape[axis] for axis in permutation[1:]) == shape:
-                return array.transpose(permutation)
+    order = channel_order(array.shape, shape)
+    if order is not None:
+        return array.transpose(order)
     flat = array.ndim == 2 or len(shape) == 1
     if flat and array.ndim >= 2 and math.prod(array.shape[1:]) == math.prod(shape):
         return array.reshape(len(array), *shape)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._columns import listed
+from pronghorn._arrays import as_array
 from pronghorn._tables import whole
 from pronghorn.errors import InputError, InputWarning
 
@@ -39,67 +38,9 @@ TINY = 1 / 64
 """Nor are actual inputs that fill less than this share of it."""
 
 
-def as_inputs(
-    array: npt.ArrayLike,
-    shape: tuple[int, ...],
-    what: str = "inputs",
-    parts: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> Floats:
-    """`array` as contiguous float32 `(images, *shape)`.
-
-    `parts`: the shapes of a model's inputs, which a refusal lists where there are several.
-
-    Raises:
-        InputError: another shape, no images, or values that are not numbers.
-    """
-    found = _array(array, what)
-    if found.dtype.kind not in "fiub":
-        raise InputError(f"{what} have type {found.dtype}; numbers are needed")
-    if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
-        wanted = ", ".join(map(str, ("images", *shape)))
-        rest = shape[next((at for at, size in enumerate(shape) if size > 1), len(shape)) :]
-        one = found.shape in (shape, rest) and found.size > 0
-        hint = f"\n  what to do: for one input reshape it to {[1, *shape]}" if one else several(parts)
-        raise InputError(f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image{hint}")
-    inputs = np.ascontiguousarray(found, dtype=np.float32)
-    if not np.isfinite(inputs).all():
-        raise InputError(f"{what} hold infinite values or NaN")
-    return inputs
-
-
-def several(parts: Mapping[str, tuple[int, ...]]) -> str:
-    """A line that lists a model's inputs, where there are several: exporters make some of constants."""
-    if len(parts) < 2:
-        return ""
-    shapes = [f"{name} {list(shape)}" for name, shape in parts.items()]
-    return (
-        f"\n  its row holds {len(parts)} inputs, one after the other: {listed(shapes)}"
-        "\n  what to do: give the values of all (Model.join); where one is a constant, export it as a constant"
-    )
-
-
-def as_numbers(array: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    """`array` as numbers of any type.
-
-    Raises:
-        InputError: it is no array, or holds none.
-    """
-    found = _array(array, what)
-    if found.dtype.kind not in "fiub":
-        raise InputError(f"{what} have type {found.dtype}; numbers are needed")
-    return found
-
-
-def _array(given: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(given)
-    except ValueError as error:
-        raise InputError(f"{what} are not an array: {error}") from None
-
-
 def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
     """One class for each image."""
-    found = _array(labels, "labels")
+    found = as_array(labels, "labels")
     if found.size != images or found.dtype.kind not in "iub":
         raise InputError(
             f"labels have shape {list(found.shape)} and type {found.dtype}; "
@@ -116,7 +57,7 @@ def names_of_labels(names: tuple[str, ...], outputs: str | None) -> tuple[str, .
 def as_indices(labels: npt.ArrayLike, names: Sequence[str], stacklevel: int = 3) -> npt.NDArray[Any]:
     """Labels that are all names of classes, as the indices of these; others as they are. Warns where they may be
     indices, too."""
-    found = _array(labels, "labels")
+    found = as_array(labels, "labels")
     if not names or found.size == 0:
         return found
     if found.dtype.kind == "O":
@@ -139,7 +80,7 @@ def as_indices(labels: npt.ArrayLike, names: Sequence[str], stacklevel: int = 3)
 
 def as_targets(targets: npt.ArrayLike, images: int, outputs: int) -> npt.NDArray[np.float64]:
     """The wanted outputs of each image, `(images, outputs)`."""
-    found = _array(targets, "labels")
+    found = as_array(targets, "labels")
     if found.size != images * outputs or len(found) != images or found.dtype.kind not in "fiub":
         raise InputError(
             f"labels have shape {list(found.shape)} and type {found.dtype}; "

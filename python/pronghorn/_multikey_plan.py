@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
-from pronghorn._columns import frame_names, in_order
-from pronghorn._inputs import as_inputs
+from pronghorn._arrays import as_inputs
+from pronghorn._columns import frame_names
 from pronghorn._model import Floats, Model, Progress, native_errors
 from pronghorn.errors import InputError, PlanError, PrecisionWarning, RunError
 
@@ -177,8 +177,9 @@ class MultiKeyPlan:
             InputError: inputs of another shape or out of range, or more than the results of a key.
             RunError: the run fails.
         """
-        ordered = in_order(inputs, self._model.columns_of(frame_names(inputs)))
-        images = in_range(as_inputs(ordered, self._model.input_shape), self._summary["input_range"])
+        columns = self._model.columns_of(frame_names(inputs))
+        checked = as_inputs(inputs, self._model.input_shape, columns=columns)
+        images = in_range(checked, self._summary["input_range"])
         if len(images) > self._summary["results"]:
             raise InputError(
                 f"{len(images)} images are more than the {self._summary['results']} results of a key: "

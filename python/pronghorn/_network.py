@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
-from pronghorn._columns import in_order
-from pronghorn._inputs import Range, as_inputs, clamped, clamped_text, planned_bounds, planned_range, warn_of_scale
+from pronghorn._arrays import as_inputs
+from pronghorn._inputs import Range, clamped, clamped_text, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, beyond_samples, finish_of, kind_of, reader, shapes_of
 from pronghorn._tls import ClientTls, PathOption, ServerTls, token_of
@@ -706,7 +706,7 @@ class Client(Shaped):
 
     def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
-        inputs = as_inputs(in_order(x, self.columns), self.input_shape)
+        inputs = as_inputs(x, self.input_shape, columns=self.columns)
         bounds = planned_bounds(self.plan_json())
         warn_of_scale(inputs, bounds, stacklevel=3)
         # Before the prediction: the time after it is the same whether a check has failed or not.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,8 @@ Array = npt.NDArray[Any]
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 LABEL_COLUMNS = ("label", "labels", "target", "y")
 """Columns that are taken for labels, whatever their case, where no other is named."""
-
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d. ]*,\d+\s*")
+"""Numbers as some languages write them, with a comma before the fraction."""
 
 MOST_WHOLE = 2.0**53
 """Below it floats have all whole numbers."""
@@ -176,12 +178,19 @@ def _numbers(path: Path, column: _Column, lines: list[int]) -> Array:
     if None in found:
         at = found.index(None)
         where = f"row {lines[at]}, column {column.name!r} of {path}"
-        raise InputError(
-            f"{where} holds {column.values[at]!r}, which is no number\n"
-            "  what to do: leave such rows or columns out; a column of labels has the name "
-            f"{', '.join(LABEL_COLUMNS[:-1])} or {LABEL_COLUMNS[-1]}, or is named by --labels"
-        )
+        value = column.values[at]
+        raise InputError(f"{where} holds {value!r}, which is no number\n  what to do: {_advice(value)}")
     return np.array(found, np.float64)
+
+
+def _advice(value: Any) -> str:
+    """The way to a number."""
+    if isinstance(value, str) and DECIMAL_COMMA.fullmatch(value):
+        return "write a decimal point where this has a decimal comma, and no thousands separators: 57.0, not 57,0"
+    return (
+        "leave such rows or columns out; a column of labels has the name "
+        f"{', '.join(LABEL_COLUMNS[:-1])} or {LABEL_COLUMNS[-1]}, or is named by --labels"
+    )
 
 
 def _labels(column: _Column) -> Array:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from pronghorn._arrays import as_numbers
 from pronghorn.errors import ExportError, InputError
 from pronghorn.onnx import ShapeOption
 from pronghorn.onnx.reading import first_line
@@ -196,7 +197,7 @@ def _inputs(
 
 def _made_up(module: torch.nn.Module, samples: npt.ArrayLike | None, shape: ShapeOption) -> Example:
     if samples is not None:
-        return np.asarray(samples, np.float32)[:1]
+        return as_numbers(samples, "samples").astype(np.float32)[:1]
     if isinstance(shape, Mapping):
         return {name: _ramp(sizes) for name, sizes in shape.items()}
     if shape is not None:

@@ -31,7 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
-from pronghorn._inputs import Range, as_inputs
+from pronghorn._arrays import as_inputs
+from pronghorn._inputs import Range
 from pronghorn._model import Model, Progress, Shaped, native_errors
 from pronghorn._multikey_plan import (
     ERROR,

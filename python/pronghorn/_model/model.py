@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native, _torch
-from pronghorn._columns import frame_names, in_order, of_model, unusable
+from pronghorn._arrays import as_inputs, as_numbers
+from pronghorn._columns import frame_names, of_model, unusable
 from pronghorn._float import run_float
 from pronghorn._inputs import (
     BYTES,
     as_indices,
-    as_inputs,
     as_labels,
-    as_numbers,
     as_targets,
     names_of_labels,
     planned_bounds,
@@ -268,8 +267,7 @@ class Model(Shaped):
             InputError: the samples do not fit the model.
         """
         known = self.columns_of(frame_names(samples))
-        ordered = in_order(samples, known, "the data frame of samples")
-        prepared = as_inputs(ordered, self.input_shape, "samples", self.inputs)
+        prepared = as_inputs(samples, self.input_shape, "samples", known, self.inputs)
         if not self.takes_integers:
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
@@ -304,8 +302,8 @@ class Model(Shaped):
         Raises:
             InputError: `inputs` have another shape, or are no numbers.
         """
-        ordered = in_order(inputs, self.columns_of(frame_names(inputs)))
-        checked = as_inputs(ordered, self.input_shape, parts=self.inputs)
+        columns = self.columns_of(frame_names(inputs))
+        checked = as_inputs(inputs, self.input_shape, columns=columns, parts=self.inputs)
         self._warn_of_fractions(checked, stacklevel=2)
         return run_float(self._imported, self._native, checked)[0]
 
@@ -459,7 +457,8 @@ class Model(Shaped):
         for name, function in (("progress", progress), ("phase", phase)):
             _check.callback(name, function)
         enter = phase if phase is not None else lambda name: None
-        inputs = as_inputs(in_order(x, model.columns_of(frame_names(x))), self.input_shape, parts=self.inputs)
+        columns = model.columns_of(frame_names(x))
+        inputs = as_inputs(x, self.input_shape, columns=columns, parts=self.inputs)
         self._warn_of_fractions(inputs, stacklevel=2)
         kind, truth = self._truth(outputs, labels, len(inputs))
         enter("planning")
