@@ -315,6 +315,61 @@ def test_a_branch_on_values_is_noticed(stub: Exporter) -> None:
         pronghorn.load(branch, example=np.array([[3.0, 1, -1, 1]]))
 
 
+class Exponential(Module):
+    """Ends in an exponential, which is infinite for large values."""
+
+    def __init__(self, sign: float = 1.0) -> None:
+        super().__init__()
+        self.weight = Tensor(np.full((4, 3), -sign, np.float32))
+
+    def forward(self, image: Tensor) -> Any:
+        with np.errstate(over="ignore"):
+            return Tensor(np.exp(image.array @ self.weight.array + np.float32(60)))
+
+
+def exponential(module: Module, inputs: list[str], outputs: list[str], batch: Any) -> onnx.ModelProto:
+    nodes = [node("MatMul", f"{inputs[0]} w", "p"), node("Add", "p b", "q"), node("Exp", "q", outputs[0])]
+    constants = {"w": module.weight.array, "b": np.float32([60])}
+    return model(nodes, (batch, 4), constants, inputs=inputs, outputs=outputs)
+
+
+def test_made_up_inputs_without_finite_outputs_are_left_out(stub: Exporter) -> None:
+    stub.proto = exponential
+    samples = np.linspace(12, 18, 36, dtype=np.float32).reshape(9, 4)
+    assert pronghorn.load(Exponential(), samples=samples).exporter == DYNAMO
+    with pytest.raises(ExportError, match=r"module Exponential gives infinite values or NaN .* in its output output"):
+        pronghorn.load(Exponential(-1), samples=samples)
+
+
+def test_exported_models_that_are_not_finite_are_noticed(stub: Exporter) -> None:
+    def negated(module: Module, *given: Any) -> onnx.ModelProto:
+        return exponential(Exponential(-1), *given)
+
+    stub.proto = negated
+    with pytest.raises(ExportError, match="gives another output"):
+        pronghorn.load(Exponential(), samples=np.full((5, 4), 15, np.float32))
+
+
+def test_dumps_of_graphs_are_silenced(without_onnxscript: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    log: list[bool] = []
+    core: Any = types.SimpleNamespace(_jit_set_onnx_log_enabled=log.append)
+    switch = core._jit_set_onnx_log_enabled
+    monkeypatch.setattr(torch, "_C", core, raising=False)
+
+    def fails(dynamo: bool, free: bool) -> bool:
+        # As torch does for each export.
+        core._jit_set_onnx_log_enabled(True)
+        return free
+
+    without_onnxscript.fails = fails
+    pronghorn.load(Module(), samples=floats(5, 4))
+    assert without_onnxscript.calls == [(False, True), (False, False)]
+    assert log == []
+    assert core._jit_set_onnx_log_enabled == switch
+
+
 def test_files_of_torch(tmp_path: Path) -> None:
     (tmp_path / "weights.pth").write_bytes(b"PK")
     with pytest.raises(ModelFileError, match=r"pronghorn.load\(module, example=input\)"):

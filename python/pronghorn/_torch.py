@@ -109,7 +109,8 @@ class Case:
             run: the exported model's outputs by name, for inputs by name.
 
         Raises:
-            ExportError: they differ.
+            ExportError: they differ, or the module's outputs on the example are not finite. Made-up inputs on which
+                an output is not finite tell nothing of it.
         """
         for index, inputs in enumerate(self._probes()):
             try:
@@ -119,6 +120,8 @@ class Case:
                 if index > 0:
                     continue  # The module refuses such values.
                 raise
+            if index == 0:
+                self._check_finite(wanted)
             found = run({name: _array(value) for name, value in inputs.items()})
             for name in set(wanted) & set(found):
                 if not _alike(found[name], wanted[name]):
@@ -127,6 +130,16 @@ class Case:
                         "write forward without branches, loops or shapes that depend on values; "
                         "or export it to ONNX another way, and load the file",
                     )
+
+    def _check_finite(self, outputs: Mapping[str, Array]) -> None:
+        """Refuses an example whose outputs cannot be compared."""
+        for name, values in outputs.items():
+            if not np.isfinite(values).all():
+                raise ExportError(
+                    f"the module {self.title} gives infinite values or NaN on the example, in its output {name}",
+                    "give an example on which all outputs are finite (example=); by default it is the first sample, or "
+                    "made-up numbers from 0 to 1",
+                )
 
     def _probes(self) -> Iterator[dict[str, torch.Tensor]]:
         """The example; and, as branches may depend on values, its numbers with the other sign, and in reverse."""
@@ -379,12 +392,30 @@ def _by_torchscript(case: Case, images: int) -> onnx.ModelProto:
     if "dynamo" in inspect.signature(torch.onnx.export).parameters:
         options["dynamo"] = False
     file = io.BytesIO()
-    torch.onnx.export(
-        case.module,
-        case.rows(images),
-        file,
-        input_names=list(case.inputs),
-        output_names=case.outputs,
-        **options,
-    )
+    with _without_dumps(torch):
+        torch.onnx.export(
+            case.module,
+            case.rows(images),
+            file,
+            verbose=False,
+            input_names=list(case.inputs),
+            output_names=case.outputs,
+            **options,
+        )
     return onnx.load_model_from_string(file.getvalue())
+
+
+@contextmanager
+def _without_dumps(torch: Any) -> Iterator[None]:
+    """Keeps torch's log off. Torch switches it on for each export, asked or not, and then prints the whole graph where
+    an operator cannot be exported."""
+    core, name = getattr(torch, "_C", None), "_jit_set_onnx_log_enabled"
+    switch = getattr(core, name, None)
+    if switch is None:
+        yield
+        return
+    setattr(core, name, lambda enabled: None)
+    try:
+        yield
+    finally:
+        setattr(core, name, switch)

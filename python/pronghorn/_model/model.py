@@ -311,7 +311,8 @@ class Model(Shaped):
         """The float model's outputs by name, for inputs by name, of which it needs not all."""
         named = {name: values[name] for name in self.inputs}
         inputs = self.join(named) if len(named) > 1 else as_inputs(next(iter(named.values())), self.input_shape)
-        return self.split(run_float(self._imported, self._native, inputs)[0])
+        # Of made-up inputs even good outputs may be infinite.
+        return split(run_float(self._imported, self._native, inputs)[0], self.outputs)
 
     def plan(
         self,
