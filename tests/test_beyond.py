@@ -114,7 +114,11 @@ def test_inputs_beyond_the_range_are_marked(sums: pronghorn.Model, tmp_path: Pat
         assert [each["clamped"] for each in json.loads(said.stdout)["results"]] == wanted
         with np.load(out) as archive:
             assert archive["clamped"].tolist() == wanted
-        lines = CliRunner().invoke(app, asked).stdout.splitlines()
+        printed = CliRunner().invoke(app, asked)
+        lines = printed.stdout.splitlines()
+        # One warning, which says which input it is.
+        assert printed.stderr.count("clamped") == 1
+        assert "1 input has values beyond the range" in printed.stderr
         assert [line.endswith("(input beyond the plan's range: may be wrong)") for line in lines[:12]] == wanted
         for name in ("out.csv", "pieces.npz"):
             pieces = [*asked, "--json", "--batch", "--piece", "5", "--out", str(tmp_path / name)]
@@ -145,3 +149,17 @@ def test_a_far_input_among_others_is_no_wrong_scale(sums: pronghorn.Model, tmp_p
         for refused in (run("all.npy"), run("all.npy", "--batch", "--out", str(tmp_path / "p.csv"))):
             assert refused.exit_code == 2
             assert "--scale" in refused.stderr
+
+
+def test_values_that_are_clamped_by_little_are_counted(sums: pronghorn.Model, tmp_path: Path) -> None:
+    data = tmp_path / "inputs.npy"
+    table = np.tile(np.eye(6, dtype=np.float32), (2, 1))
+    with pronghorn.serve(sums, "127.0.0.1:0", "client-aided") as server:
+        with pronghorn.connect(server.address, "client-aided") as client:
+            high = client.input_range[1]
+        for count, text in ((1, "1 input value was outside the range"), (2, "2 input values were outside the range")):
+            table[:count, 0] = 1.03 * high
+            np.save(data, table)
+            asked = ["predict", str(data), "--server", server.address, "--trust", "client-aided", "--outputs", "values"]
+            found = CliRunner().invoke(app, asked)
+            assert text in " ".join(found.stderr.split())

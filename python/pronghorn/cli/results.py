@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pronghorn import _native
+from pronghorn._inputs import values_outside
 from pronghorn._model import Stats, counted
 from pronghorn._outputs import MARKS, Floats, Predictions, name_of
 from pronghorn.cli.console import say, warn
@@ -47,6 +48,11 @@ class Results:
         self._ranked = None
         if found.probabilities is not None:
             self._ranked = found.top(top or (1 if found.kind == "classes" else SHOWN_VALUES))
+
+    @property
+    def has_clamped(self) -> bool:
+        """Whether inputs with values far beyond the plan's range are known, of which a warning has been given."""
+        return self._found.clamped is not None and bool(self._found.clamped.any())
 
     def json(self) -> Record:
         """For programs."""
@@ -157,7 +163,7 @@ class Outcome:
             f"{counted(last.images, 'image')} in {last.seconds:.2f} s ({last.speed}), "
             f"{sent:,.0f} bytes an image sent and {received:,.0f} received"
         )
-        _warn_of_clamping(last)
+        _warn_of_clamping(last, self.results.has_clamped)
 
     def _print_preparation(self, last: Stats) -> None:
         used, lost = last.prepared_batches, last.lost_preparations
@@ -174,10 +180,11 @@ def _costs(stats: Stats) -> dict[str, float]:
     return {"seconds": stats.seconds, "bytes_sent": stats.bytes_sent, "bytes_received": stats.bytes_received}
 
 
-def _warn_of_clamping(stats: Stats) -> None:
-    if stats.clamped_inputs:
+def _warn_of_clamping(stats: Stats, is_said: bool) -> None:
+    """Warns of values that were clamped; `is_said`: that inputs were has been said, and of which."""
+    if stats.clamped_inputs and not is_said:
         warn(
-            f"{stats.clamped_inputs} input values were outside the range the server planned for, and clamped: "
+            f"{values_outside(stats.clamped_inputs)} the range the server planned for, and clamped: "
             "results may be wrong. Check --scale, --mean and --std here, and --data or --input-range at the server"
         )
     if stats.clamped_activations:
