@@ -16,6 +16,7 @@ import pronghorn
 from helpers import floats, model, node
 from pronghorn._outputs import reader
 from pronghorn.cli import app
+from pronghorn.errors import InputError
 
 
 def heads() -> onnx.ModelProto:
@@ -52,7 +53,8 @@ def test_clients_take_outputs_apart(trust: str) -> None:
         assert client.outputs == loaded.outputs
         found = client.classify(rows[:2])
         assert (found.kind, found.classes) == ("values", None)
-        assert client.classify(rows[:2], outputs="classes").kind == "classes"
+        with pytest.raises(InputError, match=r"several outputs.*--output NAME"):
+            client.classify(rows[:2], outputs="classes")
     assert list(found.split()) == names
     for name, part in found.split().items():
         assert part.shape == wanted[name].shape
@@ -110,3 +112,24 @@ def test_the_command_line_prints_each_output(tmp_path: Path) -> None:
         with np.load(tmp_path / name) as arrays:
             assert arrays["outputs.map"].shape == (5, 2, 2)
             assert arrays["outputs.score"].shape == (5, 1)
+
+
+def test_scores_of_values_have_their_names() -> None:
+    loaded, rows = pronghorn.load(heads(), output=["map", "score"], samples=floats(40, 3)), floats(20, 3)
+    report = loaded.verify(rows, loaded.run_float(rows), secure=False)
+    assert report.regression is not None
+    names = [f"map[{index}]" for index in range(4)] + ["score"]
+    assert list(report.regression.names) == json.loads(report.to_json())["regression"]["names"] == names
+    found = re.findall(r"^ +(\S+): RMSE .* \(float model: RMSE", str(report), re.MULTILINE)
+    assert found == names
+
+
+def test_classes_of_several_outputs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(heads().SerializeToString())
+    np.save(tmp_path / "x.npy", floats(20, 3))
+    ask = ["verify", str(tmp_path / "m.onnx"), "--data", str(tmp_path / "x.npy"), "--no-secure"]
+    ask += ["--output", "map", "--output", "score"]
+    refused = CliRunner().invoke(app, [*ask, "--outputs", "classes"])
+    assert refused.exit_code == 2
+    assert "the model gives several outputs" in refused.stderr
+    assert CliRunner().invoke(app, ask).exit_code == 0

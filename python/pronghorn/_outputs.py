@@ -44,6 +44,12 @@ def shapes_of(plan: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {each["name"]: tuple(each["shape"]) for each in plan["outputs"]}
 
 
+def names_of_values(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """The name of each value of a row of several outputs, such as `scores[1]`; of an output of one value, its own."""
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+    return tuple(name if size == 1 else f"{name}[{index}]" for name, size in sizes.items() for index in range(size))
+
+
 def _simplified(finish: Sequence[str]) -> list[str]:
     """The same with softmaxes and their logarithms in one name each."""
     ends: list[str] = []
@@ -85,10 +91,16 @@ def kind_of(
         several: whether the numbers are those of several outputs.
 
     Raises:
-        InputError: there is no such kind.
+        InputError: there is no such kind, or classes are asked of outputs that are no row of scores.
     """
     if asked == "classes" and "arg_max_along" in finish:
         raise InputError("the outputs are a class for each place, and none of an image: leave --outputs out")
+    if asked == "classes" and several:
+        raise InputError(
+            "the model gives several outputs, and the classes of one of them are no classes of their row: leave "
+            "--outputs classes (outputs=) out and read each output by its name; or load the model with the one that "
+            "has the classes (--output NAME, output=NAME)"
+        )
     if asked is not None:
         return _check.one_of("outputs", asked, KINDS)
     count, finish = math.prod(shape), _simplified(finish)

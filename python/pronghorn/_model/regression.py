@@ -49,17 +49,25 @@ class Regression:
 
     total: Scores
     outputs: tuple[Scores, ...]
+    """Of each value."""
+    names: tuple[str, ...] = ()
+    """The names of the values, of a model of several outputs; empty where there is one."""
 
     @classmethod
     def of(
-        cls, wanted: npt.NDArray[np.float64], floating: npt.ArrayLike, fixed: npt.ArrayLike, secure: npt.ArrayLike
+        cls,
+        wanted: npt.NDArray[np.float64],
+        floating: npt.ArrayLike,
+        fixed: npt.ArrayLike,
+        secure: npt.ArrayLike,
+        names: tuple[str, ...] = (),
     ) -> Regression:
         """Compares outputs `(images, ...)` with the wanted ones `(images, outputs)`."""
         found = [np.asarray(each, np.float64).reshape(wanted.shape) for each in (floating, fixed, secure)]
         each = (
             Scores(*(Score.of(values[:, [at]], wanted[:, [at]]) for values in found)) for at in range(wanted.shape[1])
         )
-        return cls(Scores(*(Score.of(values, wanted) for values in found)), tuple(each))
+        return cls(Scores(*(Score.of(values, wanted) for values in found)), tuple(each), names)
 
     def lines(self, float_by: str, secure: bool) -> Iterator[str]:
         """For people; `secure`: whether there was a secure run, and not the oracle in its place."""
@@ -69,6 +77,7 @@ class Regression:
             yield f"against the labels, secure run: {self.total.secure}"
         if len(self.outputs) > 1:
             for at, scores in enumerate(self.outputs[:MOST_LINES]):
-                yield f"  output {at}: {scores.secure} (float model: {scores.floating})"
+                name = self.names[at] if self.names else f"output {at}"
+                yield f"  {name}: {scores.secure} (float model: {scores.floating})"
             if len(self.outputs) > MOST_LINES:
                 yield f"  and {len(self.outputs) - MOST_LINES} more outputs; --json has all"

@@ -20,7 +20,7 @@ from pronghorn._model.expected import ExpectedError
 from pronghorn._model.regression import Regression
 from pronghorn._model.report import Report, StepSeconds
 from pronghorn._model.stats import Stats
-from pronghorn._outputs import INDICES, OF_EACH, Classes, Predictions
+from pronghorn._outputs import INDICES, OF_EACH, Classes, Predictions, names_of_values, shapes_of
 from pronghorn.errors import InputWarning, RunError
 from pronghorn.onnx import ImportedModel
 
@@ -129,7 +129,7 @@ class Verification:
             accuracy_float=_accuracy(floating, classes),
             accuracy_fixed=_accuracy(fixed, classes),
             accuracy_secure=None if runs.costs is None else _accuracy(secure, classes),
-            regression=None if targets is None else Regression.of(targets.astype(np.float64), *outputs),
+            regression=None if targets is None else self._regression(targets, *outputs),
             float_by=runs.float_by,
             samples=None if self.samples is None else len(self.samples),
             samples_scored=_shared(self.samples, self.inputs),
@@ -140,6 +140,11 @@ class Verification:
             predicted_for=str(measured or _machine.NOMINAL),
             steps=None if runs.costs is None else self._steps(runs.costs["step_seconds"], measured),
         )
+
+    def _regression(self, targets: Classes | Targets, floating: Floats, fixed: Floats, secure: Floats) -> Regression:
+        """The distances to the given values."""
+        names = names_of_values(shapes_of(json.loads(self.compiled.plan_json())))
+        return Regression.of(targets.astype(np.float64), floating, fixed, secure, names)
 
     def _steps(self, seconds: Sequence[float], measured: _machine.Measurement | None) -> tuple[StepSeconds, ...]:
         """The seconds of each step, beside those that were predicted."""
