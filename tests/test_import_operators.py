@@ -213,6 +213,13 @@ def test_min_and_max_with_constants_are_clips() -> None:
     check(model(nodes, (1, 5), {"a": np.float32(-0.5), "b": np.float32([0.5])}))
 
 
+@pytest.mark.parametrize("kind", ["Max", "Min", "Pow", "Mul"])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_single_constants_of_more_dimensions_move_the_axes_behind(kind: str, axis: int) -> None:
+    constants = {"c": np.full((1, 1, 1), 2, np.float32), "a": np.array([axis])}
+    check(model([node(kind, "x c", "z"), node("ReduceSum", "z a", "y", keepdims=0)], (1, 3), constants))
+
+
 @pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
 @pytest.mark.parametrize("shape", [(), (1,), (3, 1, 1), (1, 3, 1, 1), (4, 5), (3, 4, 5), (1, 3, 4, 5), (5,)])
 def test_arithmetic_with_constants(kind: str, shape: tuple[int, ...]) -> None:

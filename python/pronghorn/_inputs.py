@@ -32,8 +32,8 @@ PIXELS = 0.01
 MOST_EXPONENT = 64
 """That of a feature that keeps its one value, as in `features.rs`."""
 NARROW = 0.4
-"""Nor are inputs that can never fill this share of it: made-up samples widen a range by two, real
-ones never do."""
+"""Nor are inputs that can never fill this share of it: made-up samples, and rows of features, widen a range by
+two."""
 TINY = 1 / 64
 """Nor are actual inputs that fill less than this share of it."""
 

@@ -144,11 +144,13 @@ class Lowering:
         site.fail(problem, f"end the model there (--output {last}, output={last!r}), and compute the rest of it")
 
     def lowered(self, site: Site, value: Value) -> Value:
-        """The result of a pointwise operator in its ONNX shape, where an input was given a batch before all others."""
-        shapes = [shape for shape in site.shapes if shape is not None]
-        if all(self.values[name].batched for name in site.node.input if name in self.values):
+        """The result of a pointwise operator in its ONNX shape, where an input was given a batch before all others,
+        or a constant has more dimensions."""
+        shape = np.broadcast_shapes(*(shape for shape in site.shapes if shape is not None))
+        is_batched = all(self.values[name].batched for name in site.node.input if name in self.values)
+        if is_batched and len(shape) == len(value.shape):
             return value
-        return self.reshape_onnx(site, value, np.broadcast_shapes(*shapes))
+        return self.reshape_onnx(site, value, shape)
 
     def refuse_unbatched(self, site: Site, value: Value) -> NoReturn:
         """Refuses an input whose batch is not where the operator needs it."""

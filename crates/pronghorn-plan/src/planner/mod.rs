@@ -243,19 +243,21 @@ fn planned(
     let survey = float::survey(&graph, &samples, images, roles);
     let mut survey = survey.map_err(|error| error.at(&kept))?;
     let input = &mut survey.profile.values[0];
-    let (is_row, range) = (graph.nodes[0].shape.len() == 1, samples::range(all));
-    let of_input = samples::margin(images, is_row);
+    let (shape, range) = (&graph.nodes[0].shape, samples::range(all));
+    let (of_input, of_values) = match method.clamps {
+        true => [samples::margin(images, shape.len() == 1); 2].into(),
+        false => (samples::margin_of_ciphertexts(shape), 1.0),
+    };
     [input.min, input.max] = match options.samples {
         // More features than the largest are near its end.
         Some(_) if is_scaled => samples::rounded(samples::widened(range, of_input)),
         Some(_) => samples::told(range, of_input, all, elements),
         None => samples::made_up([input.min, input.max]),
     };
-    let margin = match options.samples {
-        Some(_) if method.clamps => of_input,
-        Some(_) => 1.0,
-        None => SYNTHETIC_MARGIN,
-    };
+    let margin = options
+        .samples
+        .as_ref()
+        .map_or(SYNTHETIC_MARGIN, |_| of_values);
     let graph = match method.circuits && options.samples.is_some() {
         true => fill(graph, &mut survey, margin),
         false => graph,

@@ -29,7 +29,7 @@ pub fn polynomial(graph: &Graph, options: &BuildOptions) -> Result<PolyGraph, Bu
     let range = [input.min, input.max];
     let (range, margin) = match options.samples {
         Some(_) => {
-            let of_input = samples::margin(images, shape.len() == 1);
+            let of_input = samples::margin_of_ciphertexts(shape);
             (samples::told(range, of_input, &samples, elements), 1.0)
         }
         None => (samples::made_up(range), samples::SYNTHETIC_MARGIN),

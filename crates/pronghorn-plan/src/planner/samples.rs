@@ -49,6 +49,15 @@ const ROW_MARGIN: f32 = 2.0;
 const MARGIN_OF_ONE: f32 = 12.0;
 const MOST_MARGIN: f32 = 1.375;
 
+/// The factor on the ends of inputs where values between layers are ciphertexts. Nothing is clamped
+/// there, and these have room for little more.
+pub(super) fn margin_of_ciphertexts(shape: &[usize]) -> f32 {
+    match shape.len() {
+        ..=2 => 1.25,
+        _ => 1.0,
+    }
+}
+
 /// The range of inputs that made-up images in a range stand for.
 pub(super) fn made_up([low, high]: [f32; 2]) -> [f32; 2] {
     [low.min(0.0), high.max(0.0)].map(|end| end * SYNTHETIC_MARGIN)
