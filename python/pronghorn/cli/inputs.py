@@ -117,7 +117,8 @@ def classes_or_values(known: Numbers | None, kind: str, path: Path | None, outpu
     if classes is None:
         warn(
             f"the labels beside the data are ignored: they have shape {list(known.shape)} and type {known.dtype}, and "
-            f"the outputs are {outputs} {kind} an image\n  what to do: --outputs says what outputs are"
+            f"the outputs are {outputs} {kind} an image\n  what to do: --outputs says what one output is; of several, "
+            "labels are all values of an image"
         )
     return classes
 

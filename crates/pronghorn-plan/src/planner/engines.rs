@@ -55,18 +55,19 @@ fn alternatives(objective: Objective) -> &'static [Engine] {
 fn is_small(fixed: &FixedGraph) -> bool {
     const LAYERS: usize = 5;
     const MULTIPLY_ADDS: u64 = 10_000_000;
-    // Of images each pair is looked for at many shifts, whether or not a weight is there: 37,000
-    // took 4 to 12 seconds.
+    // Each pair of channels is looked for at many shifts, whether or not a weight is there: 37,000
+    // took 4 to 12 seconds. One dense layer of rows has a diagonal for each shift.
     const PAIRS: usize = 10_000;
     let layers = fixed.nodes.iter().filter_map(|node| match &node.op {
         FixedOp::Linear(linear) => Some(&linear.geometry),
         _ => None,
     });
-    let pairs = |geometry: &ConvGeometry| match geometry.input {
-        [1, 1] => 0,
+    let pairs = |geometry: &ConvGeometry| match (geometry.input, geometry.groups) {
+        ([1, 1], 1) => 0,
         _ => {
             let taps: usize = geometry.window.kernel.iter().product();
-            geometry.in_channels * geometry.out_channels * taps
+            let pairs = geometry.in_channels.saturating_mul(geometry.out_channels);
+            pairs.saturating_mul(taps)
         }
     };
     layers.clone().count() <= LAYERS
