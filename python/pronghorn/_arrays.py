@@ -99,7 +99,7 @@ def channel_order(found: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ..
     None where there is none."""
     if len(shape) != 3 or len(found) != 4:
         return None
-    orders = (order for order in (CHANNELS_LAST, CHANNELS_FIRST))
+    orders = (CHANNELS_LAST, CHANNELS_FIRST)
     return next((order for order in orders if tuple(found[axis] for axis in order[1:]) == shape), None)
 
 
@@ -145,8 +145,7 @@ def _of_objects(found: Array, what: str, names: Sequence[str]) -> Array:
     flat = found.ravel().tolist()
     wrong = next((at for at, value in enumerate(flat) if not isinstance(value, NUMBERS)), None)
     if wrong is not None:
-        place = tuple(int(index) for index in np.unravel_index(wrong, found.shape))
-        where = _where(what, place, names)
+        where = _where(what, _place(wrong, found.shape), names)
         raise InputError(f"{where} is {reprlib.repr(flat[wrong])}, which is no number; numbers are needed")
     numbers = np.array(flat).reshape(found.shape)
     return numbers if numbers.dtype.kind in "fiub" else found.astype(np.float64)
@@ -154,7 +153,12 @@ def _of_objects(found: Array, what: str, names: Sequence[str]) -> Array:
 
 def _first(wrong: npt.NDArray[np.bool_]) -> Place:
     """The place of the first True."""
-    return tuple(int(index) for index in np.unravel_index(int(wrong.argmax()), wrong.shape))
+    return _place(int(wrong.argmax()), wrong.shape)
+
+
+def _place(at: int, shape: tuple[int, ...]) -> Place:
+    """The place of value `at` of an array of a shape."""
+    return tuple(int(index) for index in np.unravel_index(at, shape))
 
 
 def _where(what: str, place: Place, names: Sequence[str] = ()) -> str:

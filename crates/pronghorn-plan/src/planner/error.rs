@@ -186,6 +186,14 @@ pub enum BuildError {
 }
 
 impl BuildError {
+    /// The same with what of the samples may be why, where it says that.
+    pub(super) fn with_hint(mut self, found: impl FnOnce() -> Option<Hint>) -> Self {
+        if let Self::Imprecise { hint, .. } | Self::Refused { hint, .. } = &mut self {
+            *hint = found();
+        }
+        self
+    }
+
     /// A plan that clients would refuse, in the names of its owner.
     pub(super) fn refused(source: PlanError, names: &Names) -> Self {
         let node = match source {

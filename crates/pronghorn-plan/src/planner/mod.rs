@@ -93,18 +93,9 @@ fn bytes_alone(built: &Built) -> u64 {
 /// The trust level is not in this version, the model leaves its ranges, or it does not fit in
 /// memory.
 pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
-    let built = chosen(graph, options).map_err(|error| match (error, &options.samples) {
-        (BuildError::Imprecise { error, aim, .. }, Some(samples)) => BuildError::Imprecise {
-            error,
-            aim,
-            hint: hint::of(samples, &graph.nodes[0].shape),
-        },
-        (BuildError::Refused { source, node, .. }, Some(samples)) => BuildError::Refused {
-            source,
-            node,
-            hint: hint::of(samples, &graph.nodes[0].shape),
-        },
-        (error, _) => error,
+    let built = chosen(graph, options).map_err(|error| match &options.samples {
+        Some(samples) => error.with_hint(|| hint::of(samples, &graph.nodes[0].shape)),
+        None => error,
     })?;
     let plan = built.plan.with_key_checks(options.key_checks);
     let plan = plan.and_then(|plan| plan.with_class_names(&options.class_names));
@@ -244,9 +235,9 @@ fn planned(
     let mut survey = survey.map_err(|error| error.at(&kept))?;
     let input = &mut survey.profile.values[0];
     let (shape, range) = (&graph.nodes[0].shape, samples::range(all));
-    let (of_input, of_values) = match method.clamps {
-        true => [samples::margin(images, shape.len() == 1); 2].into(),
-        false => (samples::margin_of_ciphertexts(shape), 1.0),
+    let of_input = match method.clamps {
+        true => samples::margin(images, shape.len() == 1),
+        false => samples::margin_of_ciphertexts(shape),
     };
     [input.min, input.max] = match options.samples {
         // More features than the largest are near its end.
@@ -254,10 +245,11 @@ fn planned(
         Some(_) => samples::told(range, of_input, all, elements),
         None => samples::made_up([input.min, input.max]),
     };
-    let margin = options
-        .samples
-        .as_ref()
-        .map_or(SYNTHETIC_MARGIN, |_| of_values);
+    let margin = match options.samples {
+        Some(_) if method.clamps => of_input,
+        Some(_) => 1.0,
+        None => SYNTHETIC_MARGIN,
+    };
     let graph = match method.circuits && options.samples.is_some() {
         true => fill(graph, &mut survey, margin),
         false => graph,
