@@ -34,9 +34,11 @@ PATHS = r"[/\\:.]"
 
 
 def finish_of(plan: Mapping[str, Any]) -> list[str]:
-    """The names of what the client does last by a plan's JSON, where an operation over a dimension has its sizes."""
+    """The names of what the client does last by a plan's JSON, where an operation over a dimension has its sizes. A
+    scale of each output is none of it: outputs keep their meaning."""
     ends: list[str | dict[str, dict[str, Any]]] = plan["finish"]
-    return [end if isinstance(end, str) else f"{end['along']['of']}_along" for end in ends]
+    named = [end if isinstance(end, str) else f"{end['along']['of']}_along" for end in ends if "scale" not in end]
+    return named
 
 
 def shapes_of(plan: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -2,10 +2,18 @@
 //!
 //! A batch of thousands in bands takes and gives back buffers of many megabytes hundreds of times.
 //! New ones from the system are cleared page by page, which took a quarter of a server's time.
+//! Bands of several layers take turns, and so do the sizes of their buffers. With room for a quarter
+//! more than is in use a tenth as many are new (MobileNetV2 0.35 at 96 pixels, 4,096 images).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use zeroize::Zeroize;
+
+/// How many times as large as its content a buffer may be.
+const LARGEST: usize = 8;
+
+/// The part of what was in use at once that may wait beside it.
+const SPARE: usize = 4;
 
 /// Buffers of one party's batch. Clones share them. They are wiped when the last clone goes.
 pub(crate) struct Pool<W: Zeroize>(Arc<Mutex<Buffers<W>>>);
@@ -43,8 +51,8 @@ impl<W: Zeroize> Default for Pool<W> {
 
 impl<W: Zeroize + Clone + Default> Pool<W> {
     /// A buffer of so many words, which mean nothing: the smallest that has room for them, unless
-    /// that is twice as large. Where there is none others go until a new one takes no more memory
-    /// than was in use at once.
+    /// that is more than [`LARGEST`] times as large. Where there is none others go, until with a
+    /// new one all take no more than was in use at once and a [`SPARE`]th of that.
     pub fn take(&self, words: usize) -> Vec<W> {
         let found = {
             let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,20 +84,21 @@ impl<W: Zeroize> Buffers<W> {
     /// One that waits and has room for so many words.
     fn find(&mut self, words: usize) -> Option<Vec<W>> {
         let room = |at: &usize| self.waiting[*at].capacity();
-        let fits = |at: &usize| (words..=2 * words).contains(&room(at));
+        let fits = |at: &usize| (words..=LARGEST * words).contains(&room(at));
         let smallest = (0..self.waiting.len()).filter(fits).min_by_key(room);
         smallest.map(|at| self.waiting.remove(at))
     }
 
     /// Counts a new one, for which others may have to go.
     fn make_room(&mut self, words: usize) {
-        while !self.waiting.is_empty() && self.held + words > self.most {
+        let waiting: usize = self.waiting.iter().map(Vec::capacity).sum();
+        self.most = self.most.max(self.held.saturating_sub(waiting) + words);
+        while !self.waiting.is_empty() && self.held + words > self.most + self.most / SPARE {
             let mut oldest = self.waiting.remove(0);
             self.held = self.held.saturating_sub(oldest.capacity());
             oldest.zeroize();
         }
         self.held += words;
-        self.most = self.most.max(self.held);
     }
 }
 
@@ -113,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_than_were_in_use_at_once() {
+    fn few_wait_beside_what_was_in_use_at_once() {
         let pool = Pool::<u32>::default();
         let held = || {
             let buffers = pool.0.lock().unwrap();
@@ -124,17 +133,18 @@ mod tests {
         assert_eq!(held(), (110, 0));
         pool.give(large);
         pool.give(small);
-        // None fits, and a third would be one too many: the one that has waited longest goes.
-        let middle = pool.take(40);
-        assert_eq!(held(), (50, 10));
+        // None has room. 120 at once and a quarter: the one that has waited longest goes.
+        let larger = pool.take(120);
+        assert_eq!(held(), (130, 10));
         // There is room for another.
-        let other = pool.take(25);
-        assert_eq!(held(), (75, 10));
-        pool.give(middle);
+        let other = pool.take(20);
+        assert_eq!(held(), (150, 10));
+        pool.give(larger);
         pool.give(other);
         assert_eq!(pool.take(9), [0; 9], "the first, which waited all the time");
-        assert_eq!(held(), (75, 65));
-        assert_eq!(pool.take(80), [0; 80]);
-        assert_eq!(held(), (90, 0));
+        assert_eq!(held(), (150, 140));
+        assert_eq!(pool.take(200), [0; 200]);
+        assert_eq!(held(), (230, 20));
+        assert_eq!(pool.take(2).capacity(), 2, "none is ten times as large");
     }
 }

@@ -55,6 +55,7 @@ pub struct FeatureScale {
 pub struct FeatureScales(pub Vec<FeatureScale>);
 
 /// The middle that is subtracted, and the largest magnitude then.
+#[derive(Clone, Copy)]
 struct Reach {
     offset: f64,
     reach: f64,
@@ -63,9 +64,15 @@ struct Reach {
 
 impl FeatureScales {
     /// The scales for `samples`, rows of `features` values: ranges become alike but for a factor
-    /// of four. `None` where they are alike, or with fewer than [`LEAST_ROWS`] rows.
-    pub fn of_samples(samples: &[f32], features: usize) -> Option<Self> {
-        let reaches = Reach::of_all(samples, features)?;
+    /// of four. Features of a group share a scale. `None` where they are alike, or with fewer than
+    /// [`LEAST_ROWS`] rows.
+    pub fn of_samples(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Option<Self> {
+        let mut reaches = Reach::of_all(samples, features)?;
+        for group in groups {
+            let values = |&at: &usize| samples[at..].iter().step_by(features);
+            let shared = Reach::of(group.iter().flat_map(values));
+            group.iter().for_each(|&at| reaches[at] = shared);
+        }
         (!Reach::are_alike(&reaches)).then(|| Self::of_reaches(&reaches, &[]))
     }
 
@@ -242,6 +249,20 @@ impl Reach {
     }
 }
 
+/// The features that share a scale: those of each part of the row that is read as an image or a
+/// series, of a model of several inputs.
+pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
+    let part = |at: usize| match &graph.nodes[at].op {
+        Op::Take { axis: 0, indices } if graph.nodes[at].inputs == [0] => Some(indices),
+        _ => None,
+    };
+    let of_images = graph.nodes.iter().filter_map(|node| match node.op {
+        Op::Reshape if node.shape.len() > 1 => part(node.inputs[0]),
+        _ => None,
+    });
+    of_images.cloned().collect()
+}
+
 /// The features that have one value on all samples; none with too few rows.
 pub fn constants(samples: &[f32], features: usize) -> Vec<usize> {
     let reaches = Reach::of_all(samples, features).unwrap_or_default();
@@ -269,7 +290,7 @@ mod tests {
 
     #[test]
     fn ranges_become_alike() {
-        let scales = FeatureScales::of_samples(&rows(), 4).expect("they differ");
+        let scales = FeatureScales::of_samples(&rows(), 4, &[]).expect("they differ");
         let exponents: Vec<i8> = scales.0.iter().map(|scale| scale.exponent).collect();
         assert_eq!(exponents, [0, 12, 6, 10]);
         let offsets: Vec<f32> = scales.0.iter().map(|scale| scale.offset).collect();
@@ -288,22 +309,22 @@ mod tests {
     fn alike_ranges_share_one_scale() {
         let row = |i: usize| [i as f32, -(i as f32) / 5.0, 0.0];
         let rows: Vec<f32> = (0..20).flat_map(row).collect();
-        assert_eq!(FeatureScales::of_samples(&rows, 3), None);
+        assert_eq!(FeatureScales::of_samples(&rows, 3, &[]), None);
         // Too few rows to tell.
         assert_eq!(
-            FeatureScales::of_samples(&super::tests::rows()[..60], 4),
+            FeatureScales::of_samples(&super::tests::rows()[..60], 4, &[]),
             None
         );
-        assert_eq!(FeatureScales::of_samples(&[], 0), None);
+        assert_eq!(FeatureScales::of_samples(&[], 0, &[]), None);
         let constant = [3.0; 40];
-        assert_eq!(FeatureScales::of_samples(&constant, 2), None);
+        assert_eq!(FeatureScales::of_samples(&constant, 2, &[]), None);
     }
 
     #[test]
     fn kept_constants_count_for_nothing() {
         assert_eq!(constants(&rows(), 4), [3]);
         let with = |kept| FeatureScales::with_kept(&rows(), 4, kept).expect("enough rows");
-        let plain = FeatureScales::of_samples(&rows(), 4).expect("they differ");
+        let plain = FeatureScales::of_samples(&rows(), 4, &[]).expect("they differ");
         assert_eq!(with(&[]), plain);
         let scales = with(&[3]);
         assert_eq!((scales.0[3].exponent, scales.0[3].offset), (64, 7.0));
@@ -336,7 +357,7 @@ mod tests {
             low: -1000,
             high: 1000,
         };
-        let scales = FeatureScales::of_samples(&rows(), 4).expect("they differ");
+        let scales = FeatureScales::of_samples(&rows(), 4, &[]).expect("they differ");
         let (integers, clamped) = scales.quantise(&spec, &rows()).expect("numbers");
         let (expected, none) = oracle::quantise_input(&spec, &scales.apply(&rows())).unwrap();
         assert_eq!((integers, clamped, none), (expected, 0, 0));

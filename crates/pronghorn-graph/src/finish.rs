@@ -5,8 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::features::MAX_EXPONENT;
+
 /// The client's last operation, in floating point, on the decoded result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
     /// `exp(x) / sum(exp(x))` over the whole value.
@@ -33,6 +35,11 @@ pub enum Finish {
     Log,
     /// The square root. Negative values count as 0.
     Sqrt,
+    /// `x 2^e` with an exponent `e` for each element of the value.
+    Scale {
+        /// From `-`[`MAX_EXPONENT`] to [`MAX_EXPONENT`].
+        exponents: Vec<i8>,
+    },
 }
 
 /// What is done over a dimension.
@@ -49,7 +56,7 @@ pub enum Along {
 
 impl Finish {
     /// Its name in plans.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Softmax => "softmax",
             Self::ArgMax => "arg_max",
@@ -63,29 +70,38 @@ impl Finish {
             Self::Exp => "exp",
             Self::Log => "log",
             Self::Sqrt => "sqrt",
+            Self::Scale { .. } => "scale",
         }
     }
 
     /// Whether it makes parts of one of values.
-    pub fn is_softmax(self) -> bool {
+    pub fn is_softmax(&self) -> bool {
         match self {
-            Self::Along { of, .. } => of != Along::ArgMax,
-            other => other == Self::Softmax,
+            Self::Along { of, .. } => *of != Along::ArgMax,
+            other => *other == Self::Softmax,
         }
     }
 
     /// Whether the largest of `elements` values stays the largest.
-    pub fn keeps_order(self, elements: usize) -> bool {
+    pub fn keeps_order(&self, elements: usize) -> bool {
         match self {
-            Self::ArgMax | Self::Class => false,
-            Self::Along { of, count, .. } => of != Along::ArgMax && count as usize == elements,
+            Self::ArgMax | Self::Class | Self::Scale { .. } => false,
+            Self::Along { of, count, .. } => *of != Along::ArgMax && *count as usize == elements,
             _ => true,
         }
     }
 
     /// Whether it is a function of each value that makes errors larger without a bound.
-    pub fn is_unbounded(self) -> bool {
+    pub fn is_unbounded(&self) -> bool {
         matches!(self, Self::Exp | Self::Log | Self::Sqrt)
+    }
+
+    /// Whether it makes indices of values.
+    pub fn makes_indices(&self) -> bool {
+        match self {
+            Self::Along { of, .. } => *of == Along::ArgMax,
+            other => matches!(other, Self::ArgMax | Self::Class),
+        }
     }
 
     /// The operation over a dimension of a value of this shape; `None` where it has no such.
@@ -96,9 +112,15 @@ impl Finish {
     }
 
     /// The shape that it makes of another; `None` where it does not go with that.
-    pub fn shape(self, shape: &[usize]) -> Option<Vec<usize>> {
-        match self {
+    pub fn shape(&self, shape: &[usize]) -> Option<Vec<usize>> {
+        match *self {
             Self::ArgMax => Some(vec![1]),
+            Self::Scale { ref exponents } => {
+                let is_small = |e: &i8| u32::from(e.unsigned_abs()) <= MAX_EXPONENT;
+                let elements = shape.iter().fold(1, |all: usize, &n| all.saturating_mul(n));
+                (exponents.len() == elements && exponents.iter().all(is_small))
+                    .then(|| shape.to_vec())
+            }
             Self::Along { of, count, inner } => {
                 let axis = (0..shape.len()).find(|&axis| {
                     let after = shape[axis + 1..].iter().copied();
@@ -116,8 +138,8 @@ impl Finish {
     }
 
     /// Applies it to one image's result: the float network and the decoded secure result share it.
-    pub fn apply(self, x: &[f32]) -> Vec<f32> {
-        match self {
+    pub fn apply(&self, x: &[f32]) -> Vec<f32> {
+        match *self {
             Self::Softmax => softmax(x),
             Self::ArgMax => vec![largest(x) as f32],
             Self::Class => x.to_vec(),
@@ -126,6 +148,10 @@ impl Finish {
             Self::Exp => x.iter().map(|x| x.exp()).collect(),
             Self::Log => x.iter().map(|x| x.max(f32::MIN_POSITIVE).ln()).collect(),
             Self::Sqrt => x.iter().map(|x| x.max(0.0).sqrt()).collect(),
+            Self::Scale { ref exponents } => {
+                let factors = exponents.iter().map(|&e| f32::from(e).exp2());
+                x.iter().zip(factors).map(|(x, factor)| x * factor).collect()
+            }
         }
     }
 }
@@ -231,8 +257,23 @@ mod tests {
         assert_eq!(finish.shape(&[]), None);
         assert_eq!(Finish::along(Along::Softmax, 2, &[3, 4]), None);
         let class = Finish::along(Along::ArgMax, 0, &[3, 4]).unwrap();
-        assert_eq!(shape_after(&[finish, class], &[3, 4]).unwrap(), [4]);
-        assert_eq!(shape_after(&[class, class], &[3, 4]), None);
+        assert_eq!(shape_after(&[finish, class.clone()], &[3, 4]).unwrap(), [4]);
+        assert_eq!(shape_after(&[class.clone(), class], &[3, 4]), None);
+    }
+
+    #[test]
+    fn scales_are_one_an_element() {
+        let finish = Finish::Scale {
+            exponents: vec![-3, 0, 64],
+        };
+        assert_eq!(finish.apply(&[8.0, 5.0, 1.0]), [1.0, 5.0, 64f32.exp2()]);
+        assert_eq!(finish.shape(&[3]).unwrap(), [3]);
+        assert_eq!((finish.shape(&[4]), finish.shape(&[])), (None, None));
+        assert!(!finish.keeps_order(3));
+        let far = Finish::Scale {
+            exponents: vec![-65, 0],
+        };
+        assert_eq!(far.shape(&[2]), None);
     }
 
     /// A class of several rows is not that of the largest value.
@@ -240,12 +281,12 @@ mod tests {
     fn an_operation_on_a_part_changes_the_order() {
         let along = |of, axis, shape: &[usize]| Finish::along(of, axis, shape).unwrap();
         let class = Finish::ArgMax;
-        assert!(ends_in_class(&[Finish::Softmax, class], 6));
+        assert!(ends_in_class(&[Finish::Softmax, class.clone()], 6));
         let whole = along(Along::LogSoftmax, 0, &[6]);
-        assert!(ends_in_class(&[whole, Finish::Exp, class], 6));
+        assert!(ends_in_class(&[whole, Finish::Exp, class.clone()], 6));
         let part = along(Along::Softmax, 1, &[2, 3]);
-        for before in [part, class, along(Along::ArgMax, 0, &[6])] {
-            assert!(!ends_in_class(&[before, class], 6));
+        for before in [part, class.clone(), along(Along::ArgMax, 0, &[6])] {
+            assert!(!ends_in_class(&[before, class.clone()], 6));
         }
         assert!(!ends_in_class(&[class, Finish::Exp], 6));
         assert!(!ends_in_class(&[], 6));

@@ -195,6 +195,11 @@ pub enum Op {
     Log,
     /// The square root, only as the result, computed by the client in floating point.
     Sqrt,
+    /// `x 2^e` with an exponent for each element, only as the result, computed by the client.
+    Scale {
+        /// The exponents.
+        exponents: Vec<i8>,
+    },
 }
 
 impl Op {
@@ -231,6 +236,7 @@ impl Op {
             Self::Exp => "Exp",
             Self::Log => "Log",
             Self::Sqrt => "Sqrt",
+            Self::Scale { .. } => "Scale",
         }
     }
 
@@ -245,20 +251,24 @@ impl Op {
                 | Self::Exp
                 | Self::Log
                 | Self::Sqrt
+                | Self::Scale { .. }
         )
     }
 
     /// What the client computes of a value of this shape; `None` for an operator of the network, and
     /// for a dimension that the value has not.
     pub fn finish(&self, input: &[usize]) -> Option<Finish> {
-        match *self {
+        match self {
             Self::Softmax => Some(Finish::Softmax),
             Self::ArgMax => Some(Finish::ArgMax),
             Self::Sigmoid => Some(Finish::Sigmoid),
-            Self::Along { of, axis } => Finish::along(of, axis, input),
+            Self::Along { of, axis } => Finish::along(*of, *axis, input),
             Self::Exp => Some(Finish::Exp),
             Self::Log => Some(Finish::Log),
             Self::Sqrt => Some(Finish::Sqrt),
+            Self::Scale { exponents } => Some(Finish::Scale {
+                exponents: exponents.clone(),
+            }),
             _ => None,
         }
     }

@@ -17,6 +17,7 @@ pub mod graph;
 pub mod layout;
 pub mod names;
 pub mod oracle;
+pub mod outputs;
 pub mod passes;
 pub mod polynomial;
 pub mod quantise;

@@ -25,12 +25,13 @@ pub fn run(graph: &Graph) -> Graph {
     }
 }
 
-const PASSES: [fn(&mut Graph) -> bool; 6] = [
+const PASSES: [fn(&mut Graph) -> bool; 7] = [
     identity::drop,
     moves::cancel,
     moves::sink,
     pad::fuse,
     affine::fold,
+    selections::split,
     parallel::add,
 ];
 

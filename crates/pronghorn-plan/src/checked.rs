@@ -426,7 +426,7 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         return field("finish", reason);
     }
     if final_shape(plan).is_none() {
-        let reason = "a function over a dimension does not go with the result's shape".into();
+        let reason = "a function does not go with the result's shape".into();
         return field("finish", reason);
     }
     let sum = |of: fn(&Step) -> usize| plan.steps.iter().map(of).fold(0, usize::saturating_add);

@@ -261,8 +261,8 @@ impl Plan {
     pub fn client_learns(&self) -> String {
         self.trust.client_learns_with(match self.finish.last() {
             Some(Finish::Class) => "the class of its input alone",
+            None | Some(Finish::Scale { .. }) => "its output",
             Some(_) => "its output and the values that it is taken from",
-            None => "its output",
         })
     }
 

@@ -341,8 +341,9 @@ impl Compiled {
         found.set_item("images", images)?;
         let pairs: Vec<(f64, f64)> = outputs.iter().map(|of| (of.error, of.rmse)).collect();
         found.set_item("outputs", pairs)?;
-        found.set_item("outputs_text", self.built.fidelity.outputs_text())?;
-        found.set_item("text", self.built.fidelity.to_string())?;
+        let Built { plan, fidelity, .. } = &*self.built;
+        found.set_item("outputs_text", fidelity.outputs_text(&plan.outputs))?;
+        found.set_item("text", fidelity.to_string())?;
         found.set_item("warnings", self.built.warnings())?;
         Ok(found)
     }

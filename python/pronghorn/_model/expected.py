@@ -28,15 +28,16 @@ class ExpectedError:
     """
 
     error: float
-    """Root mean square of the differences, before a Softmax or the like, over that of the float
-    model's outputs about the mean of each. With fewer than four tested samples that differ, and where no output
-    differs: over that of the outputs."""
+    """Root mean square of the differences over that of the float model's outputs about the mean of each. With fewer than
+    four tested samples that differ, and where no output differs: over that of the outputs. Of a model that ends in a
+    Softmax or the like it is that of the outputs or of the values before, whichever is larger. Outputs whose spreads
+    differ count alike, each as a part of its own spread, where the plan gives them scales."""
     aim: float
     """What the planner aimed at (`error=`, or a default)."""
     about_mean: bool
     """Whether the error is about the mean."""
-    alike: float
-    """The share of the samples whose largest output is the float model's."""
+    alike: float | None
+    """The share of the samples whose class is the float model's; None where outputs are no scores of classes."""
     images: int
     """Samples that it was measured on, of which equal ones count once."""
     outputs: tuple[OutputError, ...]

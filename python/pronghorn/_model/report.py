@@ -50,7 +50,7 @@ class Report:
     is_quantised: bool
     """Whether the file rounds values: the expected error is that of the plan's own rounding."""
     is_finished: bool
-    """Whether a Softmax or the like ends the model: the expected error is that before it."""
+    """Whether a Softmax or the like ends the model: the expected error is that before or after it, whichever is larger."""
     are_indices: bool
     """Whether the outputs are indices of classes: differences are those of indices, and no errors of values."""
     argmax_agreement: float | None
@@ -64,7 +64,7 @@ class Report:
     rmse: float
     """Root mean square of the differences to the float model."""
     expected_error: float
-    """What the plan expected of the samples, before a Softmax or the like."""
+    """What the plan expected of the samples."""
     expected_errors: tuple[OutputError, ...]
     """What the plan expected of each output."""
     accuracy_float: float | None
@@ -165,7 +165,7 @@ class Report:
         yield f"disagreements with the fixed-point oracle{within}: {self.disagreements}{verdict}"
 
     def _differences(self) -> str:
-        before = ", before the last operator" if self.is_finished else ""
+        before = ", before or after the last operator" if self.is_finished else ""
         if self.is_quantised:
             before += ", without the rounding in the file"
         return (

@@ -132,7 +132,8 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
         | Op::Along { .. }
         | Op::Exp
         | Op::Log
-        | Op::Sqrt => match node.op.finish(shape_of(0)) {
+        | Op::Sqrt
+        | Op::Scale { .. } => match node.op.finish(shape_of(0)) {
             Some(finish) => finish.apply(x),
             None => x.to_vec(),
         },

@@ -46,10 +46,40 @@ impl Graph {
     /// # Errors
     /// [`ClassError`] for labels and maps.
     pub fn with_class(&self) -> Result<Self, ClassError> {
+        self.check_class()?;
         if self.ends_in_class() {
             return Ok(self.clone());
         }
         let (value, tail) = self.tail();
+        let (finish, shape) = (self.finish(), &self.nodes[value].shape);
+        let count: usize = shape.iter().product();
+        let mut graph = self.clone();
+        if count == 1 && !finish.iter().any(|op| op.is_softmax()) {
+            // Its sign is that of its difference from 0, whatever a sigmoid makes of it.
+            for &index in &tail {
+                graph.nodes[index].op = Op::Reshape;
+            }
+            let (before, after) = (vec![1], vec![0]);
+            graph.append(Op::Reshape, vec![1]);
+            graph.append(Op::Pad { before, after }, vec![2]);
+        }
+        graph.append(Op::ArgMax, vec![1]);
+        Ok(graph)
+    }
+
+    /// Whether the values that the result is made of are those of classes, two or more.
+    pub fn has_scores(&self) -> bool {
+        let (value, _) = self.tail();
+        self.nodes[value].shape.iter().product::<usize>() > 1 && self.check_class().is_ok()
+    }
+
+    /// # Errors
+    /// [`ClassError`] where no class is one of the result.
+    fn check_class(&self) -> Result<(), ClassError> {
+        if self.ends_in_class() {
+            return Ok(());
+        }
+        let (value, _) = self.tail();
         let (finish, shape) = (self.finish(), &self.nodes[value].shape);
         let count: usize = shape.iter().product();
         if finish.contains(&Finish::ArgMax) {
@@ -64,18 +94,7 @@ impl Graph {
         if finish.contains(&Finish::Sigmoid) && count > 1 {
             return Err(ClassError::Labels { labels: count });
         }
-        let mut graph = self.clone();
-        if count == 1 && !finish.iter().any(|op| op.is_softmax()) {
-            // Its sign is that of its difference from 0, whatever a sigmoid makes of it.
-            for &index in &tail {
-                graph.nodes[index].op = Op::Reshape;
-            }
-            let (before, after) = (vec![1], vec![0]);
-            graph.append(Op::Reshape, vec![1]);
-            graph.append(Op::Pad { before, after }, vec![2]);
-        }
-        graph.append(Op::ArgMax, vec![1]);
-        Ok(graph)
+        Ok(())
     }
 
     /// Adds an operator on the result.

@@ -84,6 +84,12 @@ impl Op {
             Self::Take { axis, indices } => shape::take(input, *axis, indices),
             Self::ArgMax if declared.is_empty() => Ok(vec![]),
             Self::ArgMax => Ok(vec![1]),
+            Self::Scale { .. } => {
+                let made = self.finish(input).and_then(|finish| finish.shape(input));
+                made.ok_or_else(|| {
+                    OperatorError::parameter("exponents", "they", "one an element")
+                })
+            }
             Self::Along { axis, .. } => {
                 let made = self.finish(input).and_then(|finish| finish.shape(input));
                 made.ok_or_else(|| {

@@ -12,7 +12,7 @@ use crate::{
 pub(super) fn fold(graph: &mut Graph) -> bool {
     let affine = |&index: &usize| matches!(graph.nodes[index].op, Op::Affine { .. });
     let all: Vec<usize> = (1..graph.nodes.len()).filter(affine).collect();
-    let ways = [merge, fold_back, fold_forward, pass_reshape];
+    let ways = [merge, fold_back, fold_forward, fold_past_moves, pass_reshape];
     all.into_iter()
         .any(|index| ways.iter().any(|way| way(graph, index).is_some()))
 }
@@ -111,9 +111,11 @@ fn fold_back(graph: &mut Graph, affine: usize) -> Option<()> {
 /// padding, or `a` is zero, since padding is not shifted.
 fn fold_forward(graph: &mut Graph, affine: usize) -> Option<()> {
     let layers = readers(graph, affine)?;
+    let channels = shape::channels(&graph.nodes[affine].shape).0;
+    let (mul, add) = constants(graph, affine, channels)?;
     let folded = layers
         .iter()
-        .map(|&layer| folded_layer(graph, affine, layer));
+        .map(|&layer| folded_layer(graph, (&mul, &add), layer));
     let folded: Vec<(Tensor, Tensor)> = folded.collect::<Option<_>>()?;
     for (&layer, (weight, bias)) in layers.iter().zip(folded) {
         replace(graph, layer, weight, bias);
@@ -122,16 +124,49 @@ fn fold_forward(graph: &mut Graph, affine: usize) -> Option<()> {
     Some(())
 }
 
-/// The weights and the bias of `layer` with the affine map before it.
-fn folded_layer(graph: &Graph, affine: usize, layer: usize) -> Option<(Tensor, Tensor)> {
+/// The same past rearrangements and selections, where all elements have one factor and one summand.
+fn fold_past_moves(graph: &mut Graph, affine: usize) -> Option<()> {
+    let (mul, add) = constants(graph, affine, 1)?;
+    let (mut open, mut layers) = (vec![affine], Vec::new());
+    while let Some(value) = open.pop() {
+        for reader in readers(graph, value)? {
+            let node = &graph.nodes[reader];
+            match node.op {
+                Op::Reshape | Op::Transpose { .. } | Op::Take { .. } => open.push(reader),
+                _ if weights(&node.op).is_some() => layers.push(reader),
+                _ => return None,
+            }
+        }
+    }
+    layers.sort_unstable();
+    layers.dedup();
+    let folded = layers.iter().map(|&layer| {
+        let channels = shape::channels(&graph.nodes[graph.nodes[layer].inputs[0]].shape).0;
+        let [mul, add] = [&mul, &add].map(|one| vec![one[0]; channels]);
+        folded_layer(graph, (&mul, &add), layer)
+    });
+    let folded: Vec<(Tensor, Tensor)> = folded.collect::<Option<_>>()?;
+    for (&layer, (weight, bias)) in layers.iter().zip(folded) {
+        replace(graph, layer, weight, bias);
+    }
+    let source = graph.nodes[affine].inputs[0];
+    redirect(graph, affine, source);
+    Some(())
+}
+
+/// The weights and the bias of `layer` with an affine map before it, of one factor and one summand
+/// a channel.
+fn folded_layer(
+    graph: &Graph,
+    (mul, add): (&[f64], &[f64]),
+    layer: usize,
+) -> Option<(Tensor, Tensor)> {
     let op = &graph.nodes[layer].op;
     let (weight, bias) = weights(op)?;
     let (groups, padded) = match op {
         Op::Conv { window, groups, .. } => (*groups, window.padding != [0; 4]),
         _ => (1, false),
     };
-    let channels = shape::channels(&graph.nodes[affine].shape).0;
-    let (mul, add) = constants(graph, affine, channels)?;
     if padded && add.iter().any(|&add| add != 0.0) {
         return None;
     }

@@ -5,9 +5,12 @@
 
 use super::{
     affine::{constants, tensor},
-    insert, insert_behind, only_reader, readers,
+    insert, insert_behind, only_reader, readers, redirect,
 };
-use crate::graph::{Graph, Node, Op};
+use crate::{
+    graph::{Graph, Node, Op},
+    shape,
+};
 
 /// Brings one affine map behind a selection that reads it, or those before a concatenation behind
 /// it. Says whether there were any.
@@ -69,6 +72,57 @@ fn pass_concat(graph: &mut Graph, concat: usize) -> Option<()> {
     graph.nodes[concat].inputs = sources;
     insert_behind(graph, concat, behind);
     Some(())
+}
+
+/// Brings an affine map behind a concatenation of layers' values before it, for these to take up:
+/// `concat(x, y) * m = concat(x * m1, y * m2)`. Says whether there was one.
+pub(super) fn split(graph: &mut Graph) -> bool {
+    (1..graph.nodes.len()).any(|index| split_concat(graph, index).is_some())
+}
+
+fn split_concat(graph: &mut Graph, affine: usize) -> Option<()> {
+    let concat = *graph.nodes[affine].inputs.first()?;
+    if graph.nodes[concat].op != (Op::Concat { axis: 0 }) || only_reader(graph, concat)? != affine {
+        return None;
+    }
+    let channels = shape::channels(&graph.nodes[concat].shape).0;
+    let (mul, add) = constants(graph, affine, channels)?;
+    let (mut first, mut parts) = (0, Vec::new());
+    for &input in &graph.nodes[concat].inputs {
+        let end = first + shape::channels(&graph.nodes[input].shape).0;
+        let (mul, add) = (&mul[first..end], &add[first..end]);
+        first = end;
+        if mul.iter().all(|&m| m == 1.0) && add.iter().all(|&a| a == 0.0) {
+            continue;
+        }
+        if !is_layer(graph, input) {
+            return None;
+        }
+        parts.push((input, mul.to_vec(), add.to_vec()));
+    }
+    // From the last one, so that those before keep their places.
+    parts.sort_by_key(|(input, ..)| std::cmp::Reverse(*input));
+    let maps = parts
+        .into_iter()
+        .map(|(input, mul, add)| affine_of(graph, input, &mul, &add));
+    let maps: Vec<Node> = maps.collect::<Option<_>>()?;
+    redirect(graph, affine, concat);
+    graph.nodes[affine].inputs.clear();
+    for map in maps {
+        insert_behind(graph, map.inputs[0], map);
+    }
+    Some(())
+}
+
+/// Whether a layer makes the value, alone or before reshapes, for the concatenation alone.
+fn is_layer(graph: &Graph, value: usize) -> bool {
+    let node = &graph.nodes[value];
+    let is_alone = only_reader(graph, value).is_some();
+    match &node.op {
+        Op::Dense { .. } | Op::Conv { .. } => is_alone,
+        Op::Reshape => is_alone && is_layer(graph, node.inputs[0]),
+        _ => false,
+    }
 }
 
 /// The constants of an affine map of a row, one each.

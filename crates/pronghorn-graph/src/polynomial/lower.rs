@@ -178,7 +178,8 @@ impl Lowering<'_> {
             | Op::Along { .. }
             | Op::Exp
             | Op::Log
-            | Op::Sqrt => {
+            | Op::Sqrt
+            | Op::Scale { .. } => {
                 return Err(PolynomialError::NotPolynomial {
                     node: node.name.clone(),
                     operator: node.op.name(),

@@ -317,7 +317,8 @@ impl<'a> Builder<'a> {
             | Op::Along { .. }
             | Op::Exp
             | Op::Log
-            | Op::Sqrt => {
+            | Op::Sqrt
+            | Op::Scale { .. } => {
                 let reason = "supported only as the end of the model";
                 Err(self.operator_error(OperatorError::parameter(
                     "its place",

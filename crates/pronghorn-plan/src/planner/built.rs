@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pronghorn_graph::{
+    finish::Finish,
     fixed::{FixedGraph, Linear, ValueSpec, dither::Dither},
     oracle::{self, OracleError},
     polynomial::PolyGraph,
@@ -206,8 +207,9 @@ impl Built {
                 kept.join(", ")
             )
         });
-        let hidden = match self.plan.finish.is_empty() {
-            true => self.fidelity.hidden(),
+        let is_scale = |end: &Finish| matches!(end, Finish::Scale { .. });
+        let hidden = match self.plan.finish.iter().all(is_scale) {
+            true => self.fidelity.hidden(&self.plan.outputs),
             false => None,
         };
         let all = self.fidelity.warnings().into_iter();

@@ -92,7 +92,8 @@ impl Scaled {
 /// and the layers after the input take up the scales. `folded` is the graph after the passes.
 pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
-    let scales = FeatureScales::of_samples(samples, features)?;
+    let groups = features::groups(graph);
+    let scales = FeatureScales::of_samples(samples, features, &groups)?;
     scaled_by(scales, samples, graph, folded)
 }
 

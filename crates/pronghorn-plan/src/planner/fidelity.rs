@@ -7,6 +7,7 @@ use super::{
     BuildError,
     error::{accept, at_most},
 };
+use crate::names::NamedOutput;
 
 /// Users are warned of an expected error of so many times the aim.
 pub const WARN: f64 = 1.5;
@@ -16,6 +17,9 @@ pub const REFUSE: f64 = 5.0;
 
 /// With more outputs than this the errors of all are summed up in a line.
 const MOST_LINES: usize = 10;
+
+/// An output that is off by such a part of its own spread is of no use.
+const USELESS: f64 = 0.5;
 
 /// Values that lie so many times the median deviation from the median are no spread: of normal
 /// ones, four standard deviations.
@@ -33,6 +37,10 @@ const FEW: usize = 20;
 /// With fewer images a mean says nothing.
 const LEAST_IMAGES: usize = 4;
 
+/// The spread that probabilities of an image have at least, all together: nobody needs smaller ones
+/// to a part of themselves.
+const LEAST_SPREAD: f64 = 0.1;
+
 /// A part of an output's sum of squares that rounding in single precision is below.
 const ROUNDING: f64 = 2.5e-13;
 
@@ -41,15 +49,17 @@ const ROUNDING: f64 = 2.5e-13;
 pub struct Fidelity {
     /// What the planner aimed at.
     pub aim: f64,
-    /// Root mean square of the difference to the float result, before softmax and the like, over
-    /// that of the float result about the mean of each output. Without samples, with a few, and
-    /// where no output differs over samples: over that of the float result itself. Differences of
-    /// constant outputs beside others are parts of these, where they are larger.
+    /// Root mean square of the difference to the float result, over that of the float result about
+    /// the mean of each output. Without samples, with a few, and where no output differs over
+    /// samples: over that of the float result itself. Differences of constant outputs beside others
+    /// are parts of these, where they are larger. Of a network that ends in a softmax or the like it
+    /// is that of the result or of the values before, whichever is larger.
     pub error: f64,
     /// Whether it is about the mean.
     pub about_mean: bool,
-    /// The part of the images whose largest output is the float network's.
-    pub alike: f64,
+    /// The part of the images whose class is the float network's; `None` where outputs are no
+    /// scores of classes.
+    pub alike: Option<f64>,
     /// Images that it was measured on, of which equal ones count once.
     pub images: usize,
     /// The same for each output alone, in their order.
@@ -67,14 +77,22 @@ pub struct OutputError {
 
 impl Fidelity {
     /// Of results with `outputs` elements an image.
-    pub(super) fn new(found: &[f32], target: &Target<'_>, aim: f64) -> Self {
+    fn new(found: &[f32], target: &Target<'_>, aim: f64) -> Self {
+        Self::above(found, target, aim, 0.0)
+    }
+
+    /// The same for outputs whose spread, all together, counts as no less than `least`.
+    fn above(found: &[f32], target: &Target<'_>, aim: f64, least: f64) -> Self {
         let wanted = target.wanted;
         let images = wanted.len() / target.outputs;
         let each: Vec<Squares> = (0..target.outputs)
             .map(|output| target.squares(found, output))
             .collect();
-        let all = each.iter().fold(Squares::default(), Squares::plus);
+        let mut all = each.iter().fold(Squares::default(), Squares::plus);
         let about_mean = all.spread > 0.0;
+        if about_mean {
+            all.spread = all.spread.max(square(least) * images as f64);
+        }
         let output = |squares: &Squares| OutputError {
             error: squares.error(),
             rmse: (squares.difference / images as f64).sqrt(),
@@ -83,10 +101,20 @@ impl Fidelity {
             aim,
             error: all.error(),
             about_mean,
-            alike: alike(found, wanted, target.outputs) as f64 / images as f64,
+            alike: target
+                .has_scores
+                .then(|| alike(found, wanted, target.outputs) as f64 / images as f64),
             images: images.min(target.distinct),
             outputs: each.iter().map(output).collect(),
         }
+    }
+
+    /// The errors of values in the units of outputs that are `2^exponent` times the values.
+    fn in_units(mut self, exponents: &[i8]) -> Self {
+        for (output, &exponent) in self.outputs.iter_mut().zip(exponents) {
+            output.rmse *= f64::from(exponent).exp2();
+        }
+        self
     }
 
     /// Whether the error is no more than the aim.
@@ -116,24 +144,41 @@ impl Fidelity {
     }
 
     /// What users are told of outputs whose errors larger ones hide.
-    pub(super) fn hidden(&self) -> Option<String> {
+    pub(super) fn hidden(&self, named: &[NamedOutput]) -> Option<String> {
         let count = self.outputs.len();
-        if !self.about_mean || !(2..=MOST_LINES).contains(&count) || self.error > WARN * self.aim {
+        if !self.about_mean || count < 2 || self.error > WARN * self.aim {
             return None;
         }
-        let useless = |(at, output): (usize, &OutputError)| {
-            let is_useless = output.error > REFUSE * self.aim && output.error.is_finite();
-            is_useless.then(|| format!("{at} ({:.2})", output.error))
+        let few = count <= MOST_LINES;
+        let limit = match few {
+            true => REFUSE * self.aim,
+            false => USELESS.max(REFUSE * self.aim),
         };
-        let all = self.outputs.iter().enumerate().filter_map(useless);
-        let all: Vec<String> = all.collect();
-        (!all.is_empty()).then(|| {
-            format!(
-                "larger outputs hide the expected error of output {}, as a part of its own spread. Let the \
-                 model give outputs of like sizes, or a model for each",
-                all.join(" and of output ")
-            )
-        })
+        let is_useless = |output: &OutputError| output.error > limit && output.error.is_finite();
+        let all: Vec<usize> = (0..count)
+            .filter(|&at| is_useless(&self.outputs[at]))
+            .collect();
+        // Scores of many classes are compared on one scale.
+        let least = if !few && self.alike.is_some() { count / 2 } else { 0 };
+        if all.len() <= least {
+            return None;
+        }
+        let error = |at: usize| format!("{} ({:.2})", output_name(at, named), self.outputs[at].error);
+        let worst = all.iter().copied();
+        let worst = worst.max_by(|&a, &b| self.outputs[a].error.total_cmp(&self.outputs[b].error));
+        let which = match (few, worst) {
+            (false, Some(worst)) => {
+                format!("errors of {} of {count} outputs, at worst of output {}", all.len(), error(worst))
+            }
+            _ => {
+                let each: Vec<String> = all.iter().map(|&at| error(at)).collect();
+                format!("error of output {}", each.join(" and of output "))
+            }
+        };
+        Some(format!(
+            "larger outputs hide the expected {which}, as a part of its own spread. Let the model give \
+             outputs of like sizes, or a model for each"
+        ))
     }
 
     /// # Errors
@@ -153,15 +198,16 @@ impl Fidelity {
 
 impl Fidelity {
     /// The expected error of each output, a line each; with more than ten outputs in one
-    /// line. None for one output.
-    pub fn outputs_text(&self) -> Option<String> {
+    /// line. None for one output. `named` are the outputs that the model's owner named, if any.
+    pub fn outputs_text(&self, named: &[NamedOutput]) -> Option<String> {
         let outputs = &self.outputs;
         if outputs.len() < 2 {
             return None;
         }
         if outputs.len() <= MOST_LINES {
             let line = |(at, OutputError { error, rmse }): (usize, &OutputError)| {
-                format!("  output {at}: expected error {error:.3}, RMSE {rmse:.3e}")
+                let name = output_name(at, named);
+                format!("  output {name}: expected error {error:.3}, RMSE {rmse:.3e}")
             };
             let lines: Vec<String> = outputs.iter().enumerate().map(line).collect();
             return Some(lines.join("\n"));
@@ -170,10 +216,11 @@ impl Fidelity {
         places.sort_by(|&a, &b| outputs[a].error.total_cmp(&outputs[b].error));
         let (median, worst) = (places[places.len() / 2], places[places.len() - 1]);
         Some(format!(
-            "  of {} outputs: expected error {:.3} at the median, {:.3} at worst (output {worst})",
+            "  of {} outputs: expected error {:.3} at the median, {:.3} at worst (output {})",
             outputs.len(),
             outputs[median].error,
-            outputs[worst].error
+            outputs[worst].error,
+            output_name(worst, named)
         ))
     }
 }
@@ -186,14 +233,35 @@ impl std::fmt::Display for Fidelity {
             false => "the outputs",
         };
         let (error, aim, images) = (self.error, self.aim, self.images);
-        let alike = (self.alike * images as f64).round();
         let digits = if error < 0.01 { 4 } else { 3 };
-        write!(
-            f,
-            "expected error {error:.digits$} of {of} (aim {aim}); the largest output is the float \
-             model's on {alike} of {images} samples"
-        )
+        write!(f, "expected error {error:.digits$} of {of} (aim {aim})")?;
+        match self.alike {
+            Some(alike) => {
+                let alike = (alike * images as f64).round();
+                write!(
+                    f,
+                    "; the class is the float model's on {alike} of {images} samples"
+                )
+            }
+            None => write!(f, ", on {images} samples"),
+        }
     }
+}
+
+/// The name of element `at` of all outputs; its number where outputs have no names.
+fn output_name(at: usize, named: &[NamedOutput]) -> String {
+    let mut first = 0;
+    for output in named {
+        let count: usize = output.shape.iter().product();
+        if (first..first + count).contains(&at) {
+            return match count {
+                1 => output.name.clone(),
+                _ => format!("{}[{}]", output.name, at - first),
+            };
+        }
+        first += count;
+    }
+    at.to_string()
 }
 
 /// Sums of squares over images: of the differences to the float result, of that result about its
@@ -256,11 +324,14 @@ pub(super) struct Target<'a> {
     pub distinct: usize,
     /// Whether the inputs are the user's: made-up ones tell little of the outputs' spread.
     pub real: bool,
+    /// Whether outputs are scores of classes.
+    pub has_scores: bool,
 }
 
 impl Target<'_> {
-    /// The expected error of a network with these results and this end. It is that of what the client
-    /// gets, where that is a function of each value, and else of the values before.
+    /// The expected error of a network with these results and this end: of the values before the
+    /// end or of what the client gets, whichever is larger. Where that is an index it is that of the
+    /// values. Where errors of the values grow without a bound it is that of what the client gets.
     pub fn fidelity(
         &self,
         (result, integers): (&ValueSpec, &[i32]),
@@ -268,18 +339,29 @@ impl Target<'_> {
         aim: f64,
     ) -> Fidelity {
         let images = self.wanted.len() / self.outputs;
-        let of_each = match end.iter().all(|finish| finish.is_unbounded()) {
-            true => end,
-            false => &[],
-        };
-        let found = oracle::finish(of_each, result, integers, images);
-        let first = self.wanted.to_vec();
-        let wanted = of_each.iter().fold(first, |values, op| op.apply(&values));
+        let values = oracle::finish(&[], result, integers, images);
+        let of_values = Fidelity::new(&values, self, aim);
+        if let [Finish::Scale { exponents }] = end {
+            return of_values.in_units(exponents);
+        }
+        if end.is_empty() || end.iter().any(|finish| finish.makes_indices()) {
+            return of_values;
+        }
+        let wanted = after(end, self.wanted, images);
         let target = Target {
             wanted: &wanted,
             ..*self
         };
-        Fidelity::new(&found, &target, aim)
+        // The result of the last operator follows from the values: the class does, too.
+        let of_result = Fidelity {
+            alike: of_values.alike,
+            ..Fidelity::above(&after(end, &values, images), &target, aim, LEAST_SPREAD)
+        };
+        let is_unbounded = end.iter().all(|finish| finish.is_unbounded());
+        match is_unbounded || of_result.error > of_values.error {
+            true => of_result,
+            false => of_values,
+        }
     }
 
     /// The part of the images whose largest output an error of all outputs changes: that which the
@@ -347,6 +429,16 @@ impl Target<'_> {
     }
 }
 
+/// The images' results after operations in order.
+fn after(end: &[Finish], values: &[f32], images: usize) -> Vec<f32> {
+    let of_image = |values: &[f32]| {
+        let first = values.to_vec();
+        end.iter().fold(first, |values, op| op.apply(&values))
+    };
+    let each = values.chunks((values.len() / images.max(1)).max(1));
+    each.flat_map(of_image).collect()
+}
+
 /// The squares of values about their mean, summed; as if over all inputs, whose mean is not quite
 /// that of these.
 fn spread(values: &[f64]) -> f64 {
@@ -408,6 +500,7 @@ mod tests {
             outputs: 2,
             distinct: wanted.len() / 2,
             real,
+            has_scores: true,
         }
     }
 
@@ -423,7 +516,7 @@ mod tests {
         );
         let plain = Fidelity::new(&found, &target(&wanted, false), 0.05);
         assert!(!plain.about_mean && plain.error < 2e-4);
-        assert_eq!((about.alike, about.images), (1.0, 4));
+        assert_eq!((about.alike, about.images), (Some(1.0), 4));
         let few = Fidelity::new(&found[..4], &target(&wanted[..4], true), 0.05);
         assert!(!few.about_mean && few.error == plain.error);
     }
@@ -437,22 +530,22 @@ mod tests {
         let [score, frame] = [0, 1].map(|output| fidelity.outputs[output]);
         assert!((score.rmse - 0.1).abs() < 1e-4 && (frame.rmse - 0.1).abs() < 1e-4);
         assert!((score.error - 0.0913).abs() < 1e-3 && (frame.error - 0.000913).abs() < 1e-5);
-        assert_eq!(fidelity.hidden(), None);
+        assert_eq!(fidelity.hidden(&[]), None);
         let far: Vec<f32> = wanted.iter().map(|w| w + 2.0).collect();
         let far = Fidelity::new(&far, &target(&wanted, true), 0.05);
-        let hidden = far.hidden().expect("the score is off");
+        let hidden = far.hidden(&[]).expect("the score is off");
         assert!(
             far.is_reached() && hidden.contains("of output 0 (1.83)"),
             "{hidden}"
         );
-        let text = fidelity.outputs_text().expect("two outputs");
+        let text = fidelity.outputs_text(&[]).expect("two outputs");
         assert!(text.contains("output 0: expected error 0.091"), "{text}");
         assert_eq!(text.lines().count(), 2);
         let many = Fidelity {
             outputs: [score, frame].repeat(10),
             ..fidelity.clone()
         };
-        let text = many.outputs_text().expect("many outputs");
+        let text = many.outputs_text(&[]).expect("many outputs");
         assert!(
             text.contains("of 20 outputs") && text.contains("0.091 at worst"),
             "{text}"
@@ -462,7 +555,60 @@ mod tests {
             outputs: vec![score],
             ..fidelity
         };
-        assert_eq!(one.outputs_text(), None);
+        assert_eq!(one.outputs_text(&[]), None);
+    }
+
+    #[test]
+    fn outputs_have_the_names_of_their_owner() {
+        let named = |name: &str, shape: &[usize]| NamedOutput {
+            name: name.into(),
+            shape: shape.to_vec(),
+        };
+        let all = [named("risk", &[1]), named("scores", &[2, 2])];
+        let names: Vec<String> = (0..5).map(|at| output_name(at, &all)).collect();
+        assert_eq!(
+            names,
+            ["risk", "scores[0]", "scores[1]", "scores[2]", "scores[3]"]
+        );
+        assert_eq!(output_name(3, &[]), "3");
+    }
+
+    /// A sigmoid of values far from 0 but for a few: what a client gets is off by more than these.
+    #[test]
+    fn the_error_is_that_of_the_result_where_that_is_larger() {
+        let values = ValueSpec {
+            shape: vec![1],
+            fraction_bits: 0,
+            low: -1000,
+            high: 1000,
+        };
+        let integers: Vec<i32> = (0..40)
+            .map(|at| if at % 10 == 0 { 1 } else { 200 - 400 * (at % 2) })
+            .collect();
+        // Integers are off by half a unit where the sigmoid is steep.
+        let wanted: Vec<f32> = integers
+            .iter()
+            .map(|&value| if value == 1 { 0.5 } else { value as f32 })
+            .collect();
+        let target = Target {
+            outputs: 1,
+            distinct: 40,
+            has_scores: false,
+            ..target(&wanted, true)
+        };
+        let error = |end: &[Finish]| target.fidelity((&values, &integers), end, 0.05).error;
+        let (before, after) = (error(&[]), error(&[Finish::Sigmoid]));
+        assert!(before < 1e-3 && after > 0.05, "{before} {after}");
+        assert_eq!(error(&[Finish::Sigmoid, Finish::ArgMax]), before);
+        // Of probabilities that hardly differ nobody needs the differences.
+        let (wanted, few) = ([7.0, 8.0, 9.0, 10.0].repeat(4), [7, 8, 9, 11].repeat(4));
+        let target = Target {
+            wanted: &wanted,
+            distinct: 16,
+            ..target
+        };
+        let error = |end: &[Finish]| target.fidelity((&values, &few), end, 0.05).error;
+        assert_eq!(error(&[Finish::Sigmoid]), error(&[]));
     }
 
     #[test]
@@ -560,7 +706,7 @@ mod tests {
         let found = [1.0, 5.0, 5.0, 1.0].repeat(2);
         let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
         assert!(!fidelity.about_mean && fidelity.error > 0.5);
-        assert_eq!(fidelity.alike, 0.5);
+        assert_eq!(fidelity.alike, Some(0.5));
         assert!(fidelity.judge().is_err() && fidelity.warnings().len() == 1);
         let exact = Fidelity::new(&wanted, &target(&wanted, true), 0.05);
         assert!(exact.error == 0.0 && exact.judge().is_ok() && exact.warnings().is_empty());

@@ -225,12 +225,9 @@ fn keeping_labels(source: &Source<'_>, aim: f64) -> f64 {
     let (graph, target) = (source.graph, &source.target);
     let ends = |node: &Node| matches!(node.op, Op::Softmax | Op::ArgMax);
     let gives_label = graph.nodes.iter().any(ends);
-    // Each of several probabilities is a label of its own.
-    let are_labels = graph.nodes.iter().any(|node| node.op == Op::Sigmoid);
-    let is_row = graph.nodes[graph.tail().0].shape.len() == 1;
     let images = target.wanted.len() / target.outputs;
     let tells = target.real && images >= LEAST_LABELLED;
-    match tells && is_row && (gives_label || target.outputs >= MANY_OUTPUTS && !are_labels) {
+    match tells && target.has_scores && (gives_label || target.outputs >= MANY_OUTPUTS) {
         true => aim * (MOST_CHANGED / target.changed(aim)).clamp(LEAST_AIM, 1.0),
         false => aim,
     }

@@ -17,6 +17,7 @@ mod hint;
 mod method;
 mod multikey;
 mod options;
+mod outputs;
 mod parameters;
 pub mod precision;
 mod protocols;
@@ -119,6 +120,19 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
         _ => None,
     };
     let graph = class.as_ref().unwrap_or(graph);
+    let scaled = match methods.first.clamps {
+        true => outputs::scaled(graph, options),
+        false => None,
+    };
+    let of_scaled = scaled.map(|scaled| best(&scaled, methods, options));
+    match of_scaled {
+        Some(Ok(built)) => Ok(built),
+        _ => best(graph, methods, options),
+    }
+}
+
+/// The plan of a network with features on one scale or on scales of their own.
+fn best(graph: &Graph, methods: Methods, options: &BuildOptions) -> Result<Built, BuildError> {
     let samples = samples::samples(options, graph.input_len(), &graph.nodes[0].shape)?;
     let folded = passes::run(graph);
     let model = Model {
@@ -264,7 +278,8 @@ fn planned(
             wanted,
             outputs: wanted.len() / tested.len(),
             distinct: samples::distinct(&gathered(&tested), elements),
-            real: options.samples.is_some(),
+                real: options.samples.is_some(),
+            has_scores: options.outputs.is_empty() && graph.has_scores(),
         },
         gains: &survey.gains,
         corrected: (&gathered(&corrected), &survey.means),
