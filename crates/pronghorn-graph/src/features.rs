@@ -73,7 +73,12 @@ impl FeatureScales {
             let shared = Reach::of(group.iter().flat_map(values));
             group.iter().for_each(|&at| reaches[at] = shared);
         }
-        (!Reach::are_alike(&reaches)).then(|| Self::of_reaches(&reaches, &[]))
+        // Next to what layers make of pictures, features are best of the size of these.
+        let of_groups = groups.iter().flatten().map(|&at| reaches[at].reach);
+        let to = of_groups.fold(None, |most: Option<f64>, reach| {
+            Some(most.map_or(reach, |m| m.max(reach)))
+        });
+        (!Reach::are_alike(&reaches)).then(|| Self::of_reaches(&reaches, to, &[]))
     }
 
     /// The scales for samples of which the features `kept` have one value alone, which they keep.
@@ -82,7 +87,7 @@ impl FeatureScales {
     pub fn with_kept(samples: &[f32], features: usize, kept: &[usize]) -> Option<Self> {
         let reaches = Reach::of_all(samples, features)?;
         let varies = reaches.iter().any(|reach| !reach.is_constant);
-        varies.then(|| Self::of_reaches(&reaches, kept))
+        varies.then(|| Self::of_reaches(&reaches, None, kept))
     }
 
     /// Whether a feature keeps its one value.
@@ -90,10 +95,15 @@ impl FeatureScales {
         self.0[feature].exponent == MAX_EXPONENT as i8
     }
 
-    /// Exponents that bring each feature near the largest; those of features that are alike are 0.
-    fn of_reaches(reaches: &[Reach], kept: &[usize]) -> Self {
+    /// Exponents that bring each feature near a size, that of the largest by default. Those of
+    /// features that are alike are 0.
+    fn of_reaches(reaches: &[Reach], to: Option<f64>, kept: &[usize]) -> Self {
         let (alike, largest) = (Reach::are_alike(reaches), Reach::ends(reaches)[1]);
         let most = MAX_EXPONENT as i32;
+        let (size, least) = match to {
+            Some(size) => (size, -most),
+            None => (largest, 0),
+        };
         let exponent = |at: usize, reach: &Reach| {
             if kept.contains(&at) {
                 return most;
@@ -101,9 +111,9 @@ impl FeatureScales {
             if alike && !reach.is_constant {
                 return 0;
             }
-            let bits = (largest / reach.reach).log2().floor() as i32 - HEADROOM;
+            let bits = (size / reach.reach).log2().floor() as i32 - HEADROOM;
             // The most is for those that keep their value.
-            bits.clamp(0, most - 1)
+            bits.clamp(least, most - 1)
         };
         let scale = |(at, reach): (usize, &Reach)| FeatureScale {
             exponent: exponent(at, reach) as i8,
@@ -274,6 +284,7 @@ pub fn constants(samples: &[f32], features: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::geometry::Window;
 
     /// Rows of a price, a ratio, a year and a constant.
     fn rows() -> Vec<f32> {
@@ -378,5 +389,87 @@ mod tests {
         assert!(check(&[good, scale(65, 0.0)], &[2]).contains("feature 1"));
         assert!(check(&[scale(i8::MIN, 0.0)], &[1]).contains("feature 0"));
         assert!(check(&[scale(0, f32::NAN)], &[1]).contains("feature 0"));
+    }
+
+    /// A picture of two by two beside a table of two, in one row.
+    fn picture_beside_table() -> Graph {
+        let node = |name: &str, op, inputs: &[usize], shape: &[usize]| Node {
+            name: name.into(),
+            op,
+            inputs: inputs.to_vec(),
+            shape: shape.to_vec(),
+        };
+        let take = |indices: &[usize]| Op::Take {
+            axis: 0,
+            indices: indices.to_vec(),
+        };
+        let conv = Op::Conv {
+            weight: "conv.w".into(),
+            bias: None,
+            window: Window {
+                kernel: [2, 2],
+                stride: [1, 1],
+                padding: [0; 4],
+                dilation: [1, 1],
+            },
+            groups: 1,
+        };
+        let dense = Op::Dense {
+            weight: "dense.w".into(),
+            bias: None,
+        };
+        let tensor = |name: &str, shape: &[usize]| {
+            let count = shape.iter().product::<usize>();
+            let data = (0..count).map(|i| (i as f32 + 1.0).sin());
+            (
+                name.to_string(),
+                Tensor::new(shape.to_vec(), data.collect()),
+            )
+        };
+        let graph = Graph {
+            name: "m".into(),
+            nodes: vec![
+                node("x", Op::Input, &[], &[6]),
+                node("picture", take(&[0, 1, 2, 3]), &[0], &[4]),
+                node("map", Op::Reshape, &[1], &[1, 2, 2]),
+                node("conv", conv, &[2], &[3, 1, 1]),
+                node("flat", Op::Reshape, &[3], &[3]),
+                node("table", take(&[4, 5]), &[0], &[2]),
+                node("joined", Op::Concat { axis: 0 }, &[4, 5], &[5]),
+                node("dense", dense, &[6], &[2]),
+            ],
+            output: 7,
+            tensors: std::collections::BTreeMap::from([
+                tensor("conv.w", &[3, 1, 2, 2]),
+                tensor("dense.w", &[2, 5]),
+            ]),
+        };
+        graph.validate().unwrap();
+        graph
+    }
+
+    #[test]
+    fn a_picture_beside_a_table_has_one_scale() {
+        let graph = picture_beside_table();
+        let groups = groups(&graph);
+        assert_eq!(groups, [[0, 1, 2, 3]]);
+        let pixel = |i: usize| (i * 37 % 11) as f32 / 11.0;
+        let row = |i: usize| {
+            let pixels = [0, 1, 2, 3].map(|at| pixel(i * 4 + at) / (at + 1) as f32);
+            pixels
+                .into_iter()
+                .chain([2e4 + 1e3 * pixel(i), 0.01 * pixel(i + 5)])
+        };
+        let rows: Vec<f32> = (0..20).flat_map(row).collect();
+        let scales = FeatureScales::of_samples(&rows, 6, &groups).expect("they differ");
+        assert!(scales.0[..4].iter().all(|scale| *scale == scales.0[0]));
+        assert!(scales.0[4].exponent < scales.0[0].exponent);
+        assert!(scales.0[0].exponent < scales.0[5].exponent);
+        let folded = passes::run(&scales.undo(&graph));
+        assert_eq!(passes::layers(&folded), 2, "{:?}", folded.nodes);
+        let wanted = crate::float::evaluate(&graph, &rows, 20).unwrap();
+        let found = crate::float::evaluate(&folded, &scales.apply(&rows), 20).unwrap();
+        let near = |(f, w): (&f32, &f32)| (f - w).abs() < 1e-2;
+        assert!(found.iter().zip(&wanted).all(near), "{found:?} {wanted:?}");
     }
 }

@@ -150,7 +150,10 @@ impl Finish {
             Self::Sqrt => x.iter().map(|x| x.max(0.0).sqrt()).collect(),
             Self::Scale { ref exponents } => {
                 let factors = exponents.iter().map(|&e| f32::from(e).exp2());
-                x.iter().zip(factors).map(|(x, factor)| x * factor).collect()
+                x.iter()
+                    .zip(factors)
+                    .map(|(x, factor)| x * factor)
+                    .collect()
             }
         }
     }

@@ -12,9 +12,15 @@ use crate::{
 /// Unless there is an exponent for each channel.
 pub fn with_scales(graph: &Graph, exponents: &[i8]) -> Graph {
     let shape = &graph.nodes[graph.output].shape;
-    assert_eq!(shape.first(), Some(&exponents.len()), "an exponent a channel");
+    assert_eq!(
+        shape.first(),
+        Some(&exponents.len()),
+        "an exponent a channel"
+    );
     let plane = shape[1..].iter().product();
-    let undone = exponents.iter().flat_map(|&e| std::iter::repeat_n(-e, plane));
+    let undone = exponents
+        .iter()
+        .flat_map(|&e| std::iter::repeat_n(-e, plane));
     let scale = Op::Scale {
         exponents: undone.collect(),
     };
@@ -60,7 +66,10 @@ mod tests {
         let tensor = |name: &str, shape: &[usize]| {
             let count = shape.iter().product::<usize>();
             let data = (0..count).map(|i| (i as f32 * 7.3 + name.len() as f32).sin());
-            (name.to_string(), Tensor::new(shape.to_vec(), data.collect()))
+            (
+                name.to_string(),
+                Tensor::new(shape.to_vec(), data.collect()),
+            )
         };
         Graph {
             name: "m".into(),

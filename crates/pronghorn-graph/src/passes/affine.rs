@@ -12,7 +12,13 @@ use crate::{
 pub(super) fn fold(graph: &mut Graph) -> bool {
     let affine = |&index: &usize| matches!(graph.nodes[index].op, Op::Affine { .. });
     let all: Vec<usize> = (1..graph.nodes.len()).filter(affine).collect();
-    let ways = [merge, fold_back, fold_forward, fold_past_moves, pass_reshape];
+    let ways = [
+        merge,
+        fold_back,
+        fold_forward,
+        fold_past_moves,
+        pass_reshape,
+    ];
     all.into_iter()
         .any(|index| ways.iter().any(|way| way(graph, index).is_some()))
 }

@@ -159,16 +159,25 @@ impl Fidelity {
             .filter(|&at| is_useless(&self.outputs[at]))
             .collect();
         // Scores of many classes are compared on one scale.
-        let least = if !few && self.alike.is_some() { count / 2 } else { 0 };
+        let least = if !few && self.alike.is_some() {
+            count / 2
+        } else {
+            0
+        };
         if all.len() <= least {
             return None;
         }
-        let error = |at: usize| format!("{} ({:.2})", output_name(at, named), self.outputs[at].error);
+        let error =
+            |at: usize| format!("{} ({:.2})", output_name(at, named), self.outputs[at].error);
         let worst = all.iter().copied();
         let worst = worst.max_by(|&a, &b| self.outputs[a].error.total_cmp(&self.outputs[b].error));
         let which = match (few, worst) {
             (false, Some(worst)) => {
-                format!("errors of {} of {count} outputs, at worst of output {}", all.len(), error(worst))
+                format!(
+                    "errors of {} of {count} outputs, at worst of output {}",
+                    all.len(),
+                    error(worst)
+                )
             }
             _ => {
                 let each: Vec<String> = all.iter().map(|&at| error(at)).collect();
@@ -583,7 +592,13 @@ mod tests {
             high: 1000,
         };
         let integers: Vec<i32> = (0..40)
-            .map(|at| if at % 10 == 0 { 1 } else { 200 - 400 * (at % 2) })
+            .map(|at| {
+                if at % 10 == 0 {
+                    1
+                } else {
+                    200 - 400 * (at % 2)
+                }
+            })
             .collect();
         // Integers are off by half a unit where the sigmoid is steep.
         let wanted: Vec<f32> = integers

@@ -278,7 +278,7 @@ fn planned(
             wanted,
             outputs: wanted.len() / tested.len(),
             distinct: samples::distinct(&gathered(&tested), elements),
-                real: options.samples.is_some(),
+            real: options.samples.is_some(),
             has_scores: options.outputs.is_empty() && graph.has_scores(),
         },
         gains: &survey.gains,

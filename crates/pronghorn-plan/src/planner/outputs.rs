@@ -45,7 +45,9 @@ fn exponents(graph: &Graph, samples: &[f32], channels: usize) -> Option<Vec<i8>>
     if images < ROWS {
         return None;
     }
-    let rows = spread(images, ROWS).into_iter().flat_map(|row| &samples[row * elements..][..elements]);
+    let rows = spread(images, ROWS)
+        .into_iter()
+        .flat_map(|row| &samples[row * elements..][..elements]);
     let rows: Vec<f32> = rows.copied().collect();
     let results = float::evaluate(graph, &rows, ROWS).ok()?;
     let spreads: Vec<f64> = (0..channels)
@@ -70,7 +72,12 @@ fn deviation(results: &[f32], channel: usize, channels: usize) -> f64 {
     let plane = image / channels;
     let mut all = [0.0; 2];
     for place in channel * plane..(channel + 1) * plane {
-        let values = || results[place..].iter().step_by(image).map(|&x| f64::from(x));
+        let values = || {
+            results[place..]
+                .iter()
+                .step_by(image)
+                .map(|&x| f64::from(x))
+        };
         let mean = values().sum::<f64>() / ROWS as f64;
         all[0] += values().map(|x| (x - mean).powi(2)).sum::<f64>();
         all[1] += values().map(|x| x * x).sum::<f64>();
