@@ -22,7 +22,7 @@ Points = npt.NDArray[np.float64]
 MOST_NODES = 12
 """Most nodes of a function: GELU by tanh has nine."""
 
-LAST = ("Mul", "Div", "Where")
+LAST = ("Mul", "Div", "Reciprocal", "Where")
 """The last nodes of functions."""
 
 POINTS: Points = np.concatenate([np.linspace(-7.0, 7.0, 57), [-20.0, 20.0]])
@@ -87,6 +87,7 @@ def _function(
         ("Gelu", {}, POINTS * (1 + _erf(POINTS / math.sqrt(2))) / 2),
         ("Gelu", {"approximate": "tanh"}, POINTS * (1 + np.tanh(_inner(POINTS))) / 2),
         ("Mish", {}, POINTS * np.tanh(_softplus(POINTS))),
+        ("Sigmoid", {}, _sigmoid(POINTS)),
         ("Softplus", {}, _softplus(POINTS)),
         ("Softsign", {}, POINTS / (1 + np.abs(POINTS))),
         ("Swish", {"alpha": steepness}, POINTS * _sigmoid(steepness * POINTS)),
@@ -147,6 +148,7 @@ POINTWISE: dict[str, Callable[[list[Points], dict[str, float]], Points]] = {
     "Exp": lambda inputs, _: np.exp(inputs[0]),
     "Log": lambda inputs, _: np.log(inputs[0]),
     "Sqrt": lambda inputs, _: np.sqrt(inputs[0]),
+    "Reciprocal": lambda inputs, _: 1 / inputs[0],
     "Identity": lambda inputs, _: inputs[0],
     "Relu": lambda inputs, _: np.maximum(inputs[0], 0),
     "Clip": _clip,

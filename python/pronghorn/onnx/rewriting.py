@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import NodeProto, helper
 
+from pronghorn.onnx.endings import ending
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.normalisation_pattern import normalisation
 from pronghorn.onnx.recognition import recognised
@@ -16,9 +17,9 @@ from pronghorn.onnx.registry import name_of
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
     """The nodes with `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities, as one
-    `LinearClassifier`, with smooth functions and normalisations of several nodes as one node each, with GatherND and
-    the transpositions around it as one node, and with ConvTranspose and BatchNormalization as one ConvTranspose, whose
-    weights join `constants`.
+    `LinearClassifier`, with smooth functions, normalisations and ends of several nodes as one node each, with GatherND
+    and the transpositions around it as one node, and with ConvTranspose and BatchNormalization as one ConvTranspose,
+    whose weights join `constants`.
 
     The replaced nodes stay where others may read them.
     """
@@ -28,7 +29,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
 
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
-        several = None if one is not None else normalisation(node, makers, constants)
+        several = None if one else normalisation(node, makers, constants) or ending(node, makers, constants)
         return several or [one or _gathered(node, makers) or _normalised(node, makers, constants) or node]
 
     return [made for node in nodes for made in replaced(node)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -16,13 +17,20 @@ PLAIN = {"Exp": "exp", "Log": "log", "Sigmoid": "sigmoid", "Sqrt": "sqrt"}
 @operator(*PLAIN, on_result=True, pointwise=True)
 def _plain(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
+    made = lowering.nodes[value.index]
+    if site.operator == "Exp" and made["op"].get("of") == "log_softmax":
+        before = Value(made["inputs"][0], value.shape)
+        return _softmax_over(lowering, site, before, [made["op"]["axis"] + 1])
     return lowering.emit(site, {"kind": PLAIN[site.operator]}, [value], value.inner)
 
 
 @operator("Softmax", on_result=True)
 def _softmax(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
-    axes = _softmax_axes(site, value)
+    return _softmax_over(lowering, site, value, _softmax_axes(site, value))
+
+
+def _softmax_over(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> Value:
     if _is_whole(value, axes):
         return lowering.emit(site, {"kind": "softmax"}, [value], value.inner)
     axis = _axis(site, value, axes)
@@ -31,7 +39,11 @@ def _softmax(lowering: Lowering, site: Site) -> Value:
 
 @operator("LogSoftmax", on_result=True)
 def _log_softmax(lowering: Lowering, site: Site) -> Value:
+    """Also `x - logsumexp(x)` (endings.py): over one axis at any opset, and of rows where the sum is made a column."""
     value = lowering.value(site)
+    if site.integer("rank", len(value.shape)) != len(value.shape):
+        problem = f"it subtracts a column from a value of shape {list(value.shape)}"
+        site.fail(problem, f"keep the axis of the sum (keepdims=1), {CUT}")
     axis = _axis(site, value, _softmax_axes(site, value))
     return lowering.emit(site, {"kind": "along", "of": "log_softmax", "axis": axis}, [value], value.inner)
 
@@ -75,4 +87,4 @@ def _axis(site: Site, value: Value, axes: Iterable[int]) -> int:
 def _softmax_axes(site: Site, value: Value) -> list[int]:
     rank = len(value.shape)
     axis = site.axis(site.integer("axis", 1 if site.opset < 13 else -1), rank)
-    return [axis] if site.opset >= 13 else list(range(axis, rank))
+    return [axis] if site.opset >= 13 or site.integer("one_axis", 0) else list(range(axis, rank))

@@ -80,6 +80,10 @@ def _lp_normalization(lowering: Lowering, site: Site) -> Value:
         problem = f"its norm is expanded to {expanded}, beyond its input's shape {list(value.shape)}"
         site.fail(problem, "divide by the norm as it is, which is broadcast")
     order = site.integer("p", 2)
+    if order == 1:
+        name = site.input(0)
+        divide = f"end the model before it (--output {name}, output={name!r}), and divide by the sum of magnitudes"
+        site.fail("it divides by a norm of order 1", f"{divide} yourself; or take p = 2")
     if order != 2:
         site.fail(f"it divides by a norm of order {order}", "take p = 2")
     return of_unit_length(lowering, site, value, site.axis(site.integer("axis", -1), len(value.shape)))

@@ -1,0 +1,169 @@
+"""The nodes that exporters write for ends of models which the client computes: `x - logsumexp(x)` for LogSoftmax,
+`c * exp(x)` for Exp, and the probabilities of scikit-learn's classifiers of one class against the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from pronghorn.onnx.lowering import Array
+from pronghorn.onnx.registry import name_of
+
+ML = "ai.onnx.ml"
+
+
+def ending(node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str, Array]) -> list[NodeProto] | None:
+    """The nodes that make what `node` and those before it make; None where they are no such end.
+
+    Args:
+        node: the last node of the pattern.
+        makers: the node that makes each value.
+        constants: the model's weights, which constants of the new nodes join.
+    """
+    match name_of(node):
+        case "Sub":
+            return _log_softmax(node, makers, constants)
+        case "Mul" | "Div":
+            return _scaled_exponential(node, makers, constants) or _shares(node, makers, constants)
+        case "Concat":
+            return _against_the_rest(node, makers, constants)
+        case _:
+            return None
+
+
+def _log_softmax(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
+) -> list[NodeProto] | None:
+    """`x - logsumexp(x)`, whose sum keeps its axis, or is made a column again, as naive Bayes of scikit-learn is."""
+    value, total = node.input
+    column = _maker(makers, total, "Reshape")
+    if column is not None and not _is(constants, column.input[1], -1, 1):
+        return None
+    summed = _maker(makers, total if column is None else column.input[0], "ReduceLogSumExp")
+    if summed is None or summed.input[0] != value:
+        return None
+    given = {each.name: helper.get_attribute_value(each) for each in summed.attribute}
+    axes = constants.get(summed.input[1]) if len(summed.input) > 1 else np.array(given.get("axes", []))
+    if axes is None or axes.size != 1 or (column is None and not given.get("keepdims", 1)):
+        return None
+    axis = int(axes.reshape(()))
+    if column is not None and axis not in (1, -1):
+        return None
+    of_rows = {} if column is None else {"rank": 2}
+    of_axis: dict[str, Any] = {"axis": axis, "one_axis": 1, **of_rows}
+    return [helper.make_node("LogSoftmax", [value], node.output, name=node.name or node.output[0], **of_axis)]
+
+
+def _scaled_exponential(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str, Array]
+) -> list[NodeProto] | None:
+    """`c * exp(x)` as `exp(x + log(c))`."""
+    orders = [tuple(node.input)] if name_of(node) == "Div" else [tuple(node.input), tuple(reversed(node.input))]
+    for power, factor in orders:
+        exponential, constant = _maker(makers, power, "Exp"), constants.get(factor)
+        if exponential is None or constant is None or constant.dtype.kind != "f":
+            continue
+        logarithm = _logarithm(constant)
+        if not np.isfinite(logarithm).all():
+            return None
+        added, summed = (f"{node.output[0]}/{role}" for role in ("log", "added"))
+        constants[added] = (-logarithm if name_of(node) == "Div" else logarithm).astype(np.float32)
+        name = node.name or node.output[0]
+        return [
+            helper.make_node("Add", [exponential.input[0], added], [summed], name=name),
+            helper.make_node("Exp", [summed], node.output, name=name),
+        ]
+    return None
+
+
+def _logarithm(constant: Array) -> Array:
+    """Logarithms, which are infinite or NaN where a number is not positive."""
+    with np.errstate(all="ignore"):
+        return np.log(constant.astype(np.float64))
+
+
+def _shares(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> list[NodeProto] | None:
+    """`(p + z) / (sum(p) + n * z)`, where `z` is 1 if the sum is 0, as SGDClassifier of scikit-learn divides."""
+    if name_of(node) != "Div":
+        return None
+    above, below = (_maker(makers, name, "Add") for name in node.input)
+    if above is None or below is None:
+        return None
+    for value, is_zero in (above.input, reversed(above.input)):
+        for total, correction in (below.input, reversed(below.input)):
+            summed, product = _maker(makers, total, "ReduceSum"), _maker(makers, correction, "Mul")
+            if summed is None or product is None or summed.input[0] != value or is_zero not in product.input:
+                continue
+            if _is_not(makers, is_zero, total) and len(summed.input) > 1 and _is(constants, summed.input[1], 1):
+                name = node.name or node.output[0]
+                return [helper.make_node("Normalizer", [value], node.output, name=name, domain=ML, norm="L1")]
+    return None
+
+
+def _is_not(makers: Mapping[str, NodeProto], name: str, total: str) -> bool:
+    """Whether a value is `float(not bool(total))`."""
+    for kind in ("Cast", "Not", "Cast"):
+        maker = _maker(makers, name, kind)
+        if maker is None:
+            return False
+        name = maker.input[0]
+    return name == total
+
+
+def _against_the_rest(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
+) -> list[NodeProto] | None:
+    """The second columns of several binary classifiers in a row, as OneVsRestClassifier of scikit-learn has them: one
+    Sigmoid of their scores in a row."""
+    found = [_yes(name, makers, constants) for name in node.input]
+    scores = [each for each in found if each is not None]
+    if len(scores) < max(len(found), 2):
+        return None
+    row = f"{node.output[0]}/scores"
+    joined = helper.make_node("Concat", [score.output[0] for score in scores], [row], name=row)
+    joined.attribute.extend(node.attribute)
+    return [*scores, joined, helper.make_node("Sigmoid", [row], node.output, name=node.name or node.output[0])]
+
+
+def _yes(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> NodeProto | None:
+    """The score of the second class of a logistic classifier of two, whose probability is cut out."""
+    column = _maker(makers, name, "Slice")
+    if column is None or len(column.input) < 4 or not all(_is(constants, column.input[i], 1) for i in (1, 3)):
+        return None
+    end = constants.get(column.input[2])
+    maker = next((node for node in makers.values() if column.input[0] in node.output), None)
+    if end is None or end.size != 1 or int(end.reshape(())) < 2 or maker is None:
+        return None
+    if name_of(maker) != f"{ML}.LinearClassifier" or len(column.input) > 4:
+        return None
+    given = {each.name: helper.get_attribute_value(each) for each in maker.attribute}
+    classes = max(len(given.get(names, [])) for names in ("classlabels_ints", "classlabels_strings"))
+    coefficients, intercepts = given.get("coefficients", []), given.get("intercepts", [])
+    if given.get("post_transform") != b"LOGISTIC" or classes != 2 or len(intercepts) not in (1, 2):
+        return None
+    features = len(coefficients) // len(intercepts)
+    return helper.make_node(
+        "LinearRegressor",
+        maker.input[:1],
+        [f"{name}/score"],
+        name=column.name or name,
+        domain=ML,
+        coefficients=coefficients[-features:],
+        intercepts=intercepts[-1:],
+    )
+
+
+def _maker(makers: Mapping[str, NodeProto], name: str, kind: str) -> NodeProto | None:
+    """The node that makes a value, if it is of this kind."""
+    node = makers.get(name)
+    return node if node is not None and name_of(node) == kind else None
+
+
+def _is(constants: Mapping[str, Array], name: str, *numbers: int) -> bool:
+    """Whether a constant holds these numbers in a row."""
+    constant = constants.get(name)
+    return constant is not None and constant.ravel().tolist() == list(numbers)

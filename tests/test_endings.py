@@ -1,0 +1,170 @@
+"""Ends of models that exporters write as several nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, helper
+
+import pronghorn
+from helpers import check, floats, model, node, run_native, run_onnx
+from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx import import_onnx
+
+LAYER = node("MatMul", "x w", "s")
+
+
+def ml(kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> NodeProto:
+    """A node of scikit-learn's operators."""
+    return helper.make_node(kind, inputs, outputs, name=f"node_{outputs[-1]}", domain="ai.onnx.ml", **attributes)
+
+
+def table(nodes: list[NodeProto], **constants: np.ndarray) -> onnx.ModelProto:
+    """A model of rows of 4 features."""
+    proto = model(nodes, ("N", 4), {"w": floats(4, 3), "column": np.array([-1, 1]), **constants})
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    return proto
+
+
+KEPT = [node("ReduceLogSumExp", "s", "l", axes=[1]), node("Sub", "s l", "y")]
+COLUMN = [
+    node("ReduceLogSumExp", "s", "l", axes=[-1], keepdims=0),
+    node("Reshape", "l column", "c"),
+    node("Sub", "s c", "y"),
+]
+
+
+@pytest.mark.parametrize("nodes", [KEPT, COLUMN], ids=["kept", "column"])
+def test_a_difference_to_logsumexp_is_a_log_softmax(nodes: list[NodeProto]) -> None:
+    proto = table([LAYER, *nodes])
+    imported = check(proto)
+    assert imported.finish == ["log_softmax_along"]
+    # The exponential makes probabilities of it, as in naive Bayes of scikit-learn.
+    renamed = [*nodes[:-1], node("Sub", " ".join(nodes[-1].input), "p"), node("Exp", "p", "y")]
+    imported = check(table([LAYER, *renamed]))
+    assert imported.finish == ["softmax"]
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_logsumexp_over_one_axis_of_a_map(opset: int, axis: int) -> None:
+    axes, constants = ({}, {"a": np.array([axis])}) if opset >= 18 else ({"axes": [axis]}, {})
+    nodes = [node("ReduceLogSumExp", "x a" if opset >= 18 else "x", "l", **axes), node("Sub", "x l", "p")]
+    proto = model([*nodes, node("Exp", "p", "y")], ("N", 3, 4), constants, opset=opset)
+    assert check(proto).finish == ["softmax_along"]
+
+
+def test_other_uses_of_logsumexp_are_refused() -> None:
+    cases = {
+        "at the end of a model": [node("ReduceLogSumExp", "s", "y", axes=[1])],
+        "supported only in": [node("ReduceLogSumExp", "s", "l", axes=[1]), node("Sub", "l s", "y")],
+        "after LogSoftmax": [
+            node("ReduceLogSumExp", "s", "l", axes=[1]),
+            node("Sub", "s l", "p"),
+            node("Abs", "p", "y"),
+        ],
+    }
+    for says, nodes in cases.items():
+        with pytest.raises(UnsupportedModelError, match=says):
+            import_onnx(table([LAYER, *nodes]))
+    # A column against a value of three dimensions.
+    proto = model(
+        [node("ReduceLogSumExp", "x", "l", axes=[1], keepdims=0), *COLUMN[1:]], (1, 3, 3), {"column": np.array([-1, 1])}
+    )
+    proto.graph.node[-1].input[0] = "x"
+    with pytest.raises(UnsupportedModelError, match="subtracts a column"):
+        import_onnx(proto)
+
+
+def test_naive_bayes() -> None:
+    """As skl2onnx writes GaussianNB, but for the label."""
+    nodes = [
+        node("Reshape", "x planes", "r"),
+        node("Sub", "r theta", "d"),
+        node("Pow", "d two", "q"),
+        node("Div", "q sigma", "v"),
+        node("ReduceSum", "v last", "t", keepdims=0),
+        node("Mul", "t half", "h"),
+        node("Sub", "prior h", "s"),
+        node("ReduceLogSumExp", "s", "l", axes=[1], keepdims=0),
+        node("Reshape", "l column", "c"),
+        node("Sub", "s c", "p"),
+        node("Exp", "p", "y"),
+    ]
+    constants = {"planes": np.array([-1, 1, 4]), "last": np.array([2]), "prior": floats(1, 3)}
+    constants |= {"two": np.float32(2), "half": np.float32(0.5)}
+    constants |= {"theta": floats(1, 3, 4), "sigma": 1 + np.abs(floats(1, 3, 4))}
+    proto = table(nodes, **constants)
+    assert check(proto).finish == ["softmax"]
+    report = pronghorn.load(proto, samples=floats(100, 4)).verify(floats(50, 4), trust="two-party", secure=False)
+    assert report.outputs == "classes"
+    assert report.argmax_agreement is not None
+    assert report.argmax_agreement > 0.9
+
+
+@pytest.mark.parametrize("kind", ["Mul", "Div"])
+def test_a_factor_of_an_exponential_moves_into_it(kind: str) -> None:
+    for factor in (np.float32(2.5), np.abs(floats(3)) + 0.1):
+        proto = table([LAYER, node("Exp", "s", "e"), node(kind, "e f", "y")], f=factor)
+        assert check(proto).finish == ["exp"]
+    check(table([LAYER, node("Exp", "s", "e"), node("Mul", "f e", "y")], f=np.float32(0.5)))
+    for factor in (np.float32(0), np.float32(-2)):
+        with pytest.raises(UnsupportedModelError, match="comes after Exp"):
+            import_onnx(table([LAYER, node("Exp", "s", "e"), node("Mul", "e f", "y")], f=factor))
+
+
+ONES = {"one": np.float32(1), "minus": np.float32(-1)}
+
+
+def test_a_sigmoid_of_exponentials() -> None:
+    """`1 / (1 + exp(-x))`, as SGDClassifier of scikit-learn and TensorFlow's exporter write it."""
+    nodes = [LAYER, node("Mul", "s minus", "n"), node("Exp", "n", "e"), node("Add", "e one", "a")]
+    for last in (node("Reciprocal", "a", "y"), node("Div", "one a", "y")):
+        assert check(table([*nodes, last], **ONES)).finish == ["sigmoid"]
+
+
+def test_shares_of_one_class_against_the_rest_are_left_to_the_client() -> None:
+    """As skl2onnx writes SGDClassifier(loss="log_loss")."""
+    nodes = [
+        LAYER,
+        node("Sigmoid", "s", "p"),
+        node("ReduceSum", "p last", "t"),
+        node("Cast", "t", "b", to=9),
+        node("Not", "b", "n"),
+        node("Cast", "n", "z", to=1),
+        node("Add", "p z", "q"),
+        node("Mul", "z count", "m"),
+        node("Add", "t m", "u"),
+        node("Div", "q u", "y"),
+    ]
+    proto = table(nodes, last=np.array([1]), count=np.float32(3))
+    with pytest.raises(UnsupportedModelError, match=r"--output p, output='p'\), and divide each row by its sum"):
+        import_onnx(proto)
+    assert import_onnx(proto, output="p").finish == ["sigmoid"]
+
+
+def one_against_the_rest(outputs: str = "y") -> onnx.ModelProto:
+    """As skl2onnx writes OneVsRestClassifier(LogisticRegression())."""
+    nodes = []
+    for name in "abc":
+        row, bias = floats(4), float(floats(1)[0])
+        given = {"coefficients": [*-row, *row], "intercepts": [-bias, bias], "classlabels_ints": [0, 1]}
+        nodes.append(ml("LinearClassifier", ["x"], [f"label_{name}", f"p{name}"], post_transform="LOGISTIC", **given))
+        nodes.append(node("Slice", f"p{name} one two one", name))
+    nodes += [node("Concat", "a b c", "p", axis=1), node("LpNormalization", "p", "y", axis=1, p=1)]
+    proto = table(nodes, one=np.array([1]), two=np.array([2]))
+    proto.graph.output[0].name = outputs
+    return proto
+
+
+def test_classifiers_of_one_class_against_the_rest() -> None:
+    with pytest.raises(UnsupportedModelError, match=r"--output p, output='p'\), and divide by the sum"):
+        import_onnx(one_against_the_rest())
+    proto = one_against_the_rest("p")
+    imported, inputs = import_onnx(proto), floats(5, 4)
+    assert imported.finish == ["sigmoid"]
+    found, wanted = run_native(imported, inputs), run_onnx(proto, inputs)
+    np.testing.assert_allclose(found.reshape(5, 3), wanted.reshape(5, 3), rtol=1e-4, atol=1e-5)
