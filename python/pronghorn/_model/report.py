@@ -54,8 +54,8 @@ class Report:
     are_indices: bool
     """Whether the outputs are indices of classes: differences are those of indices, and no errors of values."""
     argmax_agreement: float | None
-    """The share of images to which the secure run and the float model give the same class, or the
-    same labels; None where outputs are values."""
+    """The share of images to which the secure run and the float model give the same class. Of labels, and of classes
+    at each place, the share of these. None where outputs are values."""
     max_abs_difference: float
     """The largest difference between an output of the secure run and of the float model."""
     relative_error: float
@@ -146,11 +146,11 @@ class Report:
 
     def _agreement(self) -> Iterator[str]:
         if self.argmax_agreement is not None:
-            alike = {"classes": "classify alike", "labels": "give the same labels"}.get(
-                self.outputs, "give the same class at each place"
+            alike, of_labels = {"classes": ("classify alike", ""), "labels": ("give the same label", " of labels")}.get(
+                self.outputs, ("give the same class at each place", "")
             )
             found = "oracle" if self.stats is None else "secure run"
-            yield f"{found} and float model {alike}: {100 * self.argmax_agreement:.2f} %"
+            yield f"{found} and float model {alike}: {100 * self.argmax_agreement:.2f} %{of_labels}"
         if self.are_indices:
             yield f"expected error of the values behind the classes: {self.expected_error:.2g} of their spread"
         else:

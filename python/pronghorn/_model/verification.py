@@ -199,12 +199,12 @@ def _flat(classes: Floats | Targets | Classes) -> Classes:
 
 
 def _agreement(one: Predictions, other: Predictions) -> float | None:
-    """The share of images with the same class, or the same labels."""
+    """The share of images with the same class, or of labels that are the same."""
     if one.classes is not None and other.classes is not None:
         return float(np.mean(one.classes == other.classes))
     if one.probabilities is None or other.probabilities is None:
         return None
-    return float(np.mean(np.all((one.probabilities > 0.5) == (other.probabilities > 0.5), axis=1)))
+    return float(np.mean((one.probabilities > 0.5) == (other.probabilities > 0.5)))
 
 
 def _accuracy(found: Predictions, truth: Classes | Targets | None) -> float | None:
