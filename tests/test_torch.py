@@ -259,6 +259,39 @@ def test_examples(stub: Exporter) -> None:
         pronghorn.load(5)  # type: ignore[arg-type]
 
 
+class Scripted(Module):
+    """A module as torch.jit.load makes it: its forward has a schema, and no signature."""
+
+    class Method:
+        schema = types.SimpleNamespace(
+            arguments=[
+                types.SimpleNamespace(name=name, has_default_value=lambda: False) for name in ("self", "picture")
+            ]
+        )
+
+        @property
+        def __signature__(self) -> None:
+            raise ValueError("no signature found")
+
+        def __call__(self, image: Tensor) -> Any:
+            return Module.forward(self.module, image)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forward = self.Method()
+        self.forward.module = self
+
+    def modules(self) -> Iterator[Any]:
+        yield from (*super().modules(), types.SimpleNamespace())  # A frozen part has no mode.
+
+
+def test_loaded_scripts(stub: Exporter) -> None:
+    for example in (floats(2, 4), {"picture": floats(2, 4)}):
+        assert pronghorn.load(Scripted(), example=example).input_shape == (4,)
+    with pytest.raises(InputError, match=r"forward\(picture\)"):
+        pronghorn.load(Scripted(), example={"image": floats(2, 4)})
+
+
 def test_several_inputs_and_outputs(stub: Exporter) -> None:
     class Two(Module):
         def forward(self, image: Tensor, row: Tensor) -> Any:  # type: ignore[override]
@@ -510,3 +543,15 @@ def test_torch_weights_are_not_written(exporter: str) -> None:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, "-c", hide + WATCHED], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_torch_loaded_scripts(tmp_path: Path, frozen: bool) -> None:
+    torch = pytest.importorskip("torch")
+    script = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU()).eval())
+    torch.jit.save(torch.jit.freeze(script) if frozen else script, tmp_path / "script.pt")
+    inputs = floats(5, 4)
+    loaded = pronghorn.load(torch.jit.load(tmp_path / "script.pt"), example=inputs)
+    np.testing.assert_allclose(
+        loaded.run_float(inputs), script(torch.tensor(inputs)).detach().numpy(), rtol=1e-4, atol=1e-5
+    )

@@ -231,7 +231,7 @@ def _ramp(shape: Sequence[int]) -> Array:
 
 def _by_position(module: torch.nn.Module, example: Mapping[str, Any]) -> list[Any]:
     """The inputs in the order of forward's parameters."""
-    signature = inspect.signature(module.forward)
+    signature = _signature(module)
     try:
         bound = signature.bind(**example)
     except TypeError as error:
@@ -245,10 +245,23 @@ def _by_position(module: torch.nn.Module, example: Mapping[str, Any]) -> list[An
     return list(bound.args)
 
 
+def _signature(module: torch.nn.Module) -> inspect.Signature:
+    """The parameters of forward. A module that torch.jit.load has read has them in a schema alone."""
+    try:
+        return inspect.signature(module.forward)
+    except ValueError:
+        arguments = module.forward.schema.arguments[1:]
+    kind, absent = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+    defaults = [each.default_value if each.has_default_value() else absent for each in arguments]
+    return inspect.Signature(
+        [inspect.Parameter(each.name, kind, default=value) for each, value in zip(arguments, defaults, strict=True)]
+    )
+
+
 def _names(module: torch.nn.Module, count: int) -> list[str]:
     """The names of forward's first parameters."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(module.forward).parameters.values()
+    parameters = _signature(module).parameters.values()
     names = [parameter.name for parameter in parameters if parameter.kind in kinds]
     if len(names) >= count:
         return names[:count]
@@ -281,8 +294,10 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
     """Eval mode and no gradients; the modes of the module and of its parts are as before at the end."""
     import torch
 
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+    # Modules that torch.jit.freeze has made have no modes, and are in eval mode for good.
+    modes = [(part, part.training) for part in module.modules() if hasattr(part, "training")]
+    if modes:
+        module.eval()
     try:
         with torch.no_grad(), warnings.catch_warnings():
             # Exporters warn of themselves, and of much that the comparison with the module decides.
