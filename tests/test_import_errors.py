@@ -182,6 +182,44 @@ def test_string_inputs_are_refused() -> None:
     assert refused(truths).advice == "export with a float input"
 
 
+@pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN])
+def test_narrow_floats_are_refused_by_name(kind: int) -> None:
+    error = refused(model([node("Identity", "x", "y")], (1, 5), dtype=kind, output_dtype=kind))
+    assert f"input 'x' has type {TensorProto.DataType.Name(kind).lower()}, which is not read" in str(error)
+    assert error.advice == "export the model in float32"
+
+
+def test_a_directory_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="is a directory, which holds no"):
+        import_onnx(tmp_path)
+    for name in "fedcba":
+        (tmp_path / f"{name}.onnx").touch()
+    with pytest.raises(ModelFileError, match=r"holds a\.onnx, b\.onnx, .* and 1 more[\s\S]*such as .*a\.onnx"):
+        import_onnx(tmp_path)
+    with pytest.raises(ModelFileError, match="there is no file"):
+        import_onnx(tmp_path / "absent.onnx")
+
+
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [
+        ("sklearn.linear_model", r"skl2onnx\.to_onnx\(model, X\[:1\]\)"),
+        ("keras.src.models", "format='onnx'"),
+        ("xgboost.core", "convert_xgboost .* decision trees are refused"),
+        ("lightgbm.basic", "convert_lightgbm"),
+    ],
+)
+def test_models_of_other_packages_are_told_their_exporter(package: str, says: str) -> None:
+    base = type("Model", (), {"__module__": package})
+    own = type("Own", (base,), {"__module__": "own"})
+    for kind in (base, own):
+        with pytest.raises(InputError, match=says):
+            import_onnx(kind())
+    with pytest.raises(InputError) as caught:
+        import_onnx(3)
+    assert "what to do" not in str(caught.value)
+
+
 def test_jumps_within_a_network_are_activations() -> None:
     """Hardshrink: features at most scaled and moved are compared before sending, and no other values."""
     last = [node("Abs", "h", "a"), node("LessOrEqual", "a c", "b"), node("Where", "b z h", "y")]
@@ -290,7 +328,7 @@ def test_broken_bytes(content: bytes, tmp_path: Path) -> None:
 def test_missing_files() -> None:
     with pytest.raises(ModelFileError, match="no file"):
         import_onnx("absent.onnx")
-    with pytest.raises(ModelFileError, match="no file"):
+    with pytest.raises(ModelFileError, match="is a directory"):
         import_onnx(Path("/"))
 
 

@@ -74,3 +74,31 @@ DOMAIN_HINTS = {
     "com.microsoft": "export the model before onnxruntime optimises it",
 }
 """The advice for operators of other domains."""
+
+SKLEARN = "skl2onnx.to_onnx(model, X[:1]), with X in float32, makes an ONNX model of it: give that"
+
+KERAS = (
+    "Keras 3 writes an ONNX model by model.export('model.onnx', format='onnx'): give its path; "
+    "tf2onnx.convert.from_keras(model) makes one of older ones"
+)
+
+TREES = "{} makes an ONNX model of it; but decision trees are refused: train a linear model or a multilayer perceptron"
+
+EXPORTERS = {
+    "catboost": TREES.format("model.save_model('model.onnx', format='onnx')"),
+    "imblearn": SKLEARN,
+    "keras": KERAS,
+    "lightgbm": TREES.format("onnxmltools.convert_lightgbm"),
+    "sklearn": SKLEARN,
+    "tensorflow": KERAS,
+    "tf_keras": KERAS,
+    "xgboost": TREES.format("onnxmltools.convert_xgboost"),
+}
+"""The way to ONNX for objects of other packages, by the package."""
+
+
+def export_advice(model: object) -> str:
+    """The exporter for a model of another package, by the modules of its classes; imports nothing."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(model).__mro__]
+    found = next((EXPORTERS[package] for package in packages if package in EXPORTERS), None)
+    return "" if found is None else f"\n  what to do: {found}"

@@ -13,6 +13,9 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inferenc
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.lowering import MAX_ELEMENTS
 
+NARROW = [kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8", "FLOAT4"))]
+"""Types of numbers that onnxruntime does not compute with."""
+
 ShapeOption = Mapping[str, Sequence[int]] | Sequence[int] | None
 
 
@@ -46,7 +49,11 @@ def _fix_sizes(entry: ValueInfoProto, shape: ShapeOption) -> None:
         advice = "export with a float input"
         if tensor.elem_type == TensorProto.STRING:
             advice = "encode categories as numbers before sending, and export the part of the model behind the encoder"
-        raise UnsupportedModelError(f"input {entry.name!r} is no tensor of numbers", advice)
+        problem = f"input {entry.name!r} is no tensor of numbers"
+        if tensor.elem_type in NARROW:
+            kind = TensorProto.DataType.Name(tensor.elem_type).lower()
+            problem, advice = f"input {entry.name!r} has type {kind}, which is not read", "export the model in float32"
+        raise UnsupportedModelError(problem, advice)
     given = _given_shape(entry.name, shape)
     if given is not None:
         _apply_shape(entry, given)

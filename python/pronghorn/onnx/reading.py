@@ -17,6 +17,7 @@ import onnx.inliner
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from pronghorn.errors import InputError, ModelFileError, UnsupportedModelError
+from pronghorn.onnx.advice import export_advice
 
 Source = str | os.PathLike[str] | bytes | ModelProto
 T = TypeVar("T")
@@ -30,6 +31,9 @@ ADDED_OPSET = 13
 
 OF_EXPORTERS = {"Erfc": "use the approximate GELU: keras.activations.gelu(x, approximate=True)"}
 """What to do about operators of exporters that ONNX does not have."""
+
+MOST_LISTED = 5
+"""Files of a directory that a refusal names."""
 
 OF_TORCH = (".pt", ".pth", ".ckpt", ".safetensors")
 """How names of files with a PyTorch module's weights end."""
@@ -108,10 +112,10 @@ def _read(model: Source) -> tuple[ModelProto, str, str | None]:
     if not isinstance(model, str | os.PathLike):
         raise InputError(
             f"model is {model!r:.200}: give a path, the bytes of an .onnx file, an onnx.ModelProto or a torch.nn.Module"
+            + export_advice(model)
         )
     path = Path(model)
-    if not path.is_file():
-        raise ModelFileError(f"there is no file {path}")
+    _refuse_absent(path)
     if path.suffix.lower() in OF_TORCH:
         raise ModelFileError(
             f"{path} is not an ONNX model: PyTorch keeps weights in {path.suffix} files\n"
@@ -123,14 +127,27 @@ def _read(model: Source) -> tuple[ModelProto, str, str | None]:
     return proto, path.stem, os.fspath(path) if is_whole else None
 
 
+def _refuse_absent(path: Path) -> None:
+    """Refuses a path at which there is no file."""
+    if path.is_dir():
+        files = sorted(each.name for each in path.glob("*.onnx"))
+        more = f" and {len(files) - MOST_LISTED} more" if len(files) > MOST_LISTED else ""
+        held = f"holds {', '.join(files[:MOST_LISTED])}{more}" if files else "holds no .onnx file"
+        example = f", such as {path / files[0]}" if files else ""
+        raise ModelFileError(
+            f"{path} is a directory, which {held}\n  what to do: give the path of an .onnx file{example}"
+        )
+    if not path.is_file():
+        raise ModelFileError(f"there is no file {path}")
+
+
 def external_files(path: Path) -> list[Path]:
     """The files beside a model that hold its weights.
 
     Raises:
         ModelFileError: there is no such file, or it is not ONNX.
     """
-    if not path.is_file():
-        raise ModelFileError(f"there is no file {path}")
+    _refuse_absent(path)
     proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
     return [path.absolute().parent / location for location in sorted({location for _, location in _external(proto)})]
 
