@@ -330,3 +330,17 @@ def test_decimal_commas_are_told(tmp_path: Path, number: str) -> None:
     path = written(tmp_path, f"a;b\n1;2\n3;{number}\n")
     with pytest.raises(InputError, match=r"row 3, column 'b' of [^\n]*\n.* decimal point"):
         load_images(path, (2,), Preprocessing())
+
+
+@pytest.mark.parametrize("number", ["12.0%", "1,564.0", "$3.5", "-5 %", "1'234.5"])
+def test_decorated_numbers_are_told(tmp_path: Path, number: str) -> None:
+    (tmp_path / "t.csv").write_text(f'a,b\n1,2\n3,"{number}"\n')
+    with pytest.raises(InputError, match=r"row 3, column 'b' of [^\n]*\n.* write plain numbers"):
+        read_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(("encoding", "says"), [("utf-16", "UTF-8, not UTF-16"), ("latin-1", "save it as UTF-8$")])
+def test_other_encodings_are_told(tmp_path: Path, encoding: str, says: str) -> None:
+    (tmp_path / "t.csv").write_text("é,b\n1,2\n", encoding=encoding)
+    with pytest.raises(InputError, match=says):
+        read_table(tmp_path / "t.csv")

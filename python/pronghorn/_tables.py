@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import math
 import re
@@ -22,6 +23,8 @@ LABEL_COLUMNS = ("label", "labels", "target", "y")
 """Columns that are taken for labels, whatever their case, where no other is named."""
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d. ]*,\d+\s*")
 """Numbers as some languages write them, with a comma before the fraction."""
+DECORATED = re.compile(r"\s*[^\w\s.+-]?\s*[+-]?(\d+|\d{1,3}(?:[,'\u2019 ]\d{3})+)(\.\d*)?\s*[^\w\s.,]?\s*")
+"""Numbers with thousands separators, or with a sign such as % or $ on either side."""
 
 MOST_WHOLE = 2.0**53
 """Below it floats have all whole numbers."""
@@ -123,7 +126,7 @@ def _read_csv(path: Path, wanted: Sequence[str]) -> _Content:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as CSV: {error}") from error
+        raise InputError(f"{path} cannot be read as CSV: {error}{_encoding_advice(path, error)}") from error
     if not rows:
         raise InputError(f"{path} is empty")
     width = len(rows[0][1])
@@ -138,6 +141,15 @@ def _read_csv(path: Path, wanted: Sequence[str]) -> _Content:
     rows = rows[1:] if header else rows
     columns = [_Column(name, [row[index] for _, row in rows]) for index, name in enumerate(names)]
     return _Content(header, columns, [line for line, _ in rows])
+
+
+def _encoding_advice(path: Path, error: Exception) -> str:
+    """The way to text that can be read; empty where something else is wrong."""
+    if not isinstance(error, UnicodeDecodeError):
+        return ""
+    with path.open("rb") as file:
+        is_wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return f"\n  what to do: save it as UTF-8{', not UTF-16' if is_wide else ''}"
 
 
 def _read_parquet(path: Path) -> _Content:
@@ -187,6 +199,11 @@ def _advice(value: Any) -> str:
     """The way to a number."""
     if isinstance(value, str) and DECIMAL_COMMA.fullmatch(value):
         return "write a decimal point where this has a decimal comma, and no thousands separators: 57.0, not 57,0"
+    if isinstance(value, str) and DECORATED.fullmatch(value):
+        return (
+            "write plain numbers in the model's unit, without thousands separators and signs such as % and $: "
+            "1564.0, not 1,564.0"
+        )
     return (
         "leave such rows or columns out; a column of labels has the name "
         f"{', '.join(LABEL_COLUMNS[:-1])} or {LABEL_COLUMNS[-1]}, or is named by --labels"
