@@ -308,7 +308,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     lowering.constants.update(initializers(proto.graph.initializer))
     nodes = name_constants(proto.graph.node, lowering.constants, lowering.opset)
     nodes = _needed(rewrite(nodes, lowering.constants), output)
-    lowering.inside = inside(nodes)
+    lowering.inside, lowering.network = inside(nodes), nodes
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
         for node in nodes:

@@ -13,8 +13,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from onnx import NodeProto
 
 from pronghorn.onnx.advice import FLOAT_MODEL
+from pronghorn.onnx.cutting import Network
 from pronghorn.onnx.reading import MOST_DIMENSIONS
 from pronghorn.onnx.registry import OPERATORS
 from pronghorn.onnx.site import Shape, Site
@@ -94,6 +96,8 @@ class Lowering:
     constants: dict[str, Array]
     inside: Container[str] = ()
     """The names of values that operators within the network read, so that the client cannot compute them."""
+    network: list[NodeProto] = field(default_factory=list)
+    """All nodes that are lowered, for advice."""
     one_image: bool = False
     """Whether the model fixes the batch at 1, or has a recurrent network, before which the batch moves."""
     values: dict[str, Value] = field(default_factory=dict)
@@ -141,7 +145,17 @@ class Lowering:
         """Refuses to go on with a value that the client computes."""
         problem = f"it comes after {FINISH_NAMES[kind]}, which is supported only at the end of a model"
         last = next((name for name in site.node.input if self.values.get(name) == value), site.input(0))
-        site.fail(problem, f"end the model there (--output {last}, output={last!r}), and compute the rest of it")
+        site.fail(problem, Network(self.network, next(iter(self.values)), self._number, self._is_end).advice(last))
+
+    def _number(self, name: str) -> float | None:
+        """A constant of one number; None for all else."""
+        constant = self.constants.get(name)
+        is_number = constant is not None and constant.size == 1 and constant.dtype.kind in "fiu"
+        return float(constant.reshape(())) if constant is not None and is_number else None
+
+    def _is_end(self, name: str) -> bool:
+        """Whether the client computes a value, and no function within a network does."""
+        return name in self.values and self.finish_of(self.values[name]) not in (None, "sigmoid")
 
     def lowered(self, site: Site, value: Value) -> Value:
         """The result of a pointwise operator in its ONNX shape, where an input was given a batch before all others,

@@ -1,0 +1,129 @@
+"""Where refusals say to end a network whose last operators are the client's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, helper
+
+from helpers import check, floats, model, node
+from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx import import_onnx
+from pronghorn.onnx.cutting import BEFORE_SENDING, REPLACE
+
+CONSTANTS = {name: floats(4, 4) for name in "uvw"} | {"one": np.float32(1), "half": np.float32(0.5)}
+
+
+def network(*nodes: NodeProto, inputs: Sequence[str] = ("x",)) -> onnx.ModelProto:
+    """A network of rows of 4 features."""
+    return model(nodes, ("N", 4), CONSTANTS, inputs=inputs)
+
+
+def advice(proto: onnx.ModelProto, **options: Any) -> str:
+    with pytest.raises(UnsupportedModelError) as caught:
+        import_onnx(proto, **options)
+    return caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("last", "says"),
+    [
+        (node("Sub", "e one", "y"), "subtract 1 from it"),
+        (node("Sub", "one e", "y"), "subtract it from 1"),
+        (node("Add", "half e", "y"), "add 0.5 to it"),
+        (node("Div", "one e", "y"), "compute the rest of it"),
+        (node("Add", "e e", "y"), "compute the rest of it"),
+    ],
+)
+def test_what_is_left_of_an_exponential_is_said(last: NodeProto, says: str) -> None:
+    found = advice(network(node("MatMul", "x w", "s"), node("Exp", "s", "e"), last))
+    assert found.startswith(f"end the model there (--output e, output='e'), and {says}"), found
+
+
+def test_several_steps_are_said_in_order() -> None:
+    nodes = [node("MatMul", "x w", "s"), node("Exp", "s", "e"), node("Sub", "e one", "d"), node("Mul", "d half", "y")]
+    assert "subtract 1 from it, multiply it by 0.5 yourself" in advice(network(*nodes))
+
+
+def test_a_step_before_the_layers_is_taken_before_sending() -> None:
+    """`x / (std + eps)`, and two layers."""
+    nodes = [
+        node("ReduceMean", "x", "m", axes=[1]),
+        node("Sub", "x m", "c"),
+        node("Mul", "c c", "q"),
+        node("ReduceMean", "q", "d", axes=[1]),
+        node("Sqrt", "d", "r"),
+        node("Add", "r one", "t"),
+        node("Div", "c t", "n"),
+        node("MatMul", "n w", "h"),
+        node("MatMul", "h u", "y"),
+    ]
+    assert advice(network(*nodes)) == BEFORE_SENDING
+
+
+def test_a_step_before_most_layers_is_no_end() -> None:
+    nodes = [
+        node("MatMul", "x w", "h"),
+        node("Softmax", "h", "s"),
+        node("MatMul", "s u", "t"),
+        node("MatMul", "t v", "y"),
+    ]
+    assert advice(network(*nodes)) == REPLACE
+    # Behind most of them it is one.
+    nodes = [
+        node("MatMul", "x w", "h"),
+        node("MatMul", "h u", "t"),
+        node("Softmax", "t", "s"),
+        node("MatMul", "s v", "y"),
+    ]
+    assert advice(network(*nodes)).startswith("end the model there (--output s,")
+
+
+COSINE = [
+    node("MatMul", "x w", "a"),
+    node("MatMul", "z w", "b"),
+    node("Mul", "a b", "p"),
+    node("ReduceSumSquare", "a", "c", axes=[1]),
+    node("ReduceSumSquare", "b", "d", axes=[1]),
+    node("Mul", "c d", "q"),
+    node("Sqrt", "q", "r"),
+    node("Max", "r one", "m"),
+    node("Div", "p m", "y"),
+]
+
+
+def test_an_end_that_needs_other_values_names_all_of_them() -> None:
+    """The values are those before what the client computes, which are part of a row."""
+    proto = network(*COSINE, inputs=("x", "z"))
+    wanted = "end the model before it (--output p --output q, output=['p', 'q']), and compute the rest of it from these"
+    assert advice(proto) == wanted
+    imported = import_onnx(proto, output=["p", "q"])
+    assert imported.outputs == {"p": (4,), "q": (1,)}
+    # Of a row of both, too.
+    assert "(--output q --output p, output=['q', 'p'])" in advice(proto, output=["r", "p"])
+
+
+def test_values_that_are_the_input_are_with_the_client() -> None:
+    nodes = [node("MatMul", "x w", "s"), node("Exp", "s", "e"), node("Mul", "e x", "y")]
+    assert advice(network(*nodes)).startswith("end the model there (--output e, output='e')")
+
+
+def test_probabilities_of_several_classifiers_are_outputs_one_by_one() -> None:
+    nodes = []
+    for name in "ab":
+        given = {"coefficients": floats(12).tolist(), "intercepts": floats(3).tolist(), "classlabels_ints": [0, 1, 2]}
+        given |= {"domain": "ai.onnx.ml", "post_transform": "SOFTMAX"}
+        nodes.append(helper.make_node("LinearClassifier", ["x"], [f"l{name}", name], name=f"node_{name}", **given))
+    proto = network(*nodes, node("Add", "a b", "y"))
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    assert advice(proto) == "load the model once for each of a, b as its output, and compute the rest of it"
+    assert advice(proto, output=["a", "b"]) == advice(proto)
+    for name in "ab":
+        one = onnx.ModelProto()
+        one.CopyFrom(proto)
+        one.graph.output[0].name = name
+        check(one)
