@@ -8,6 +8,7 @@ mod garbled;
 mod kept;
 mod layouts;
 mod names;
+mod outputs;
 mod planner;
 mod refusals;
 mod shares;

@@ -1,0 +1,106 @@
+//! Outputs whose spreads differ by many powers of two: scales of their own, which clients take back.
+
+use crate::common::{
+    networks::{clipped, numbers, options},
+    refusal,
+};
+use pronghorn_graph::{finish::Finish, float, graph::Graph, oracle};
+use pronghorn_plan::{BuildOptions, Built, Plan, TrustLevel, build};
+
+/// Factors of the outputs.
+const SIZES: [f32; 4] = [1.0, 2e5, 3e-4, 40.0];
+
+/// A network with outputs of these sizes.
+fn heads(sizes: [f32; 4]) -> Graph {
+    let mut graph = clipped(1.0);
+    for (name, row) in [("last.w", 4), ("last.b", 1)] {
+        let tensor = graph.tensors.get_mut(name).expect("it has weights");
+        let rows = tensor.data_mut().chunks_mut(row).zip(sizes);
+        rows.for_each(|(row, size)| row.iter_mut().for_each(|weight| *weight *= size));
+    }
+    graph
+}
+
+fn planned(graph: &Graph, trust: TrustLevel) -> Built {
+    let options = BuildOptions {
+        samples: Some(numbers(6 * 64, 3)),
+        ..options(trust)
+    };
+    build(graph, &options).expect("there is a plan")
+}
+
+/// Each output on other inputs is as precise as the plan says of all.
+#[test]
+fn small_outputs_keep_their_precision() {
+    let graph = heads(SIZES);
+    let (inputs, rows) = (numbers(6 * 200, 9), 200);
+    let wanted = float::evaluate(&graph, &inputs, rows).expect("whole rows");
+    for trust in [TrustLevel::TwoParty, TrustLevel::ClientAided] {
+        let built = planned(&graph, trust);
+        let [Finish::Scale { exponents }] = built.plan.finish.as_slice() else {
+            panic!("{trust}: one scale");
+        };
+        assert!(exponents[1] == 0 && exponents[2] < -24, "{exponents:?}");
+        let (integers, _) = built.plan.quantise(&inputs).expect("numbers");
+        let integers = built.oracle(&integers, rows).expect("whole rows");
+        let found = oracle::finish(&built.plan.finish, built.plan.result(), &integers, rows);
+        for output in 0..4 {
+            let of = |values: &[f32]| {
+                let values = values[output..].iter().step_by(4);
+                values.map(|&x| f64::from(x)).collect::<Vec<f64>>()
+            };
+            let (found, wanted) = (of(&found), of(&wanted));
+            let mean = wanted.iter().sum::<f64>() / rows as f64;
+            let spread: f64 = wanted.iter().map(|w| (w - mean).powi(2)).sum();
+            let off: f64 = found
+                .iter()
+                .zip(&wanted)
+                .map(|(f, w)| (f - w).powi(2))
+                .sum();
+            let error = (off / spread).sqrt();
+            assert!(error < 0.04, "{trust}, output {output}: {error}");
+            // The stated error is in the output's unit.
+            let stated = built.fidelity.outputs[output].rmse / (off / rows as f64).sqrt();
+            assert!(
+                (0.3..3.0).contains(&stated),
+                "{trust}, output {output}: {stated}"
+            );
+        }
+        assert!(built.warnings().is_empty(), "{:?}", built.warnings());
+    }
+}
+
+#[test]
+fn plans_with_scales_travel() {
+    let plan = planned(&heads(SIZES), TrustLevel::TwoParty).plan;
+    assert_eq!(refusal(&plan), None);
+    let read = Plan::from_bytes(&plan.to_bytes()).expect("it is valid");
+    assert_eq!(read, plan);
+    assert_eq!(
+        plan.client_learns(),
+        planned(&heads([1.0; 4]), TrustLevel::TwoParty)
+            .plan
+            .client_learns()
+    );
+    // One exponent too few goes with no result.
+    let mut broken = plan.plan().clone();
+    broken.finish = vec![Finish::Scale {
+        exponents: vec![0; 3],
+    }];
+    let error = Plan::from_bytes(&broken.to_bytes()).expect_err("it is refused");
+    assert!(error.to_string().contains("finish"), "{error}");
+}
+
+#[test]
+fn outputs_that_are_alike_share_one_scale() {
+    let alike = planned(&heads([1.0, 2.0, 0.5, 1.0]), TrustLevel::TwoParty);
+    assert!(alike.plan.finish.is_empty());
+    // Ciphertexts have a scale of their own making.
+    let encrypted = BuildOptions {
+        samples: Some(numbers(6 * 64, 3)),
+        ..options(TrustLevel::Encrypted)
+    };
+    let squares = crate::common::networks::dense(Some("square"));
+    let built = build(&squares, &encrypted).expect("a plan");
+    assert!(built.plan.finish.is_empty());
+}
