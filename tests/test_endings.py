@@ -119,6 +119,15 @@ def test_a_factor_of_an_exponential_moves_into_it(kind: str) -> None:
 ONES = {"one": np.float32(1), "minus": np.float32(-1)}
 
 
+def test_an_exponential_less_one_is_an_end() -> None:
+    """As regressions of `log(1 + y)` have it."""
+    for last in (node("Sub", "e one", "y"), node("Add", "e minus", "y"), node("Add", "minus e", "y")):
+        assert check(table([LAYER, node("Exp", "s", "e"), last], **ONES)).finish == ["exp_m1"]
+    for last in (node("Sub", "one e", "y"), node("Add", "e one", "y")):
+        with pytest.raises(UnsupportedModelError, match="comes after Exp"):
+            import_onnx(table([LAYER, node("Exp", "s", "e"), last], **ONES))
+
+
 def test_a_sigmoid_of_exponentials() -> None:
     """`1 / (1 + exp(-x))`, as SGDClassifier of scikit-learn and TensorFlow's exporter write it."""
     nodes = [LAYER, node("Mul", "s minus", "n"), node("Exp", "n", "e"), node("Add", "e one", "a")]

@@ -24,7 +24,7 @@ INDICES = {"arg_max", "class"}
 MARKS = ("beyond_samples", "clamped")
 """Fields of `Predictions`: why results may be wrong, the worst first."""
 
-OF_EACH = {"exp", "log", "sqrt"}
+OF_EACH = {"exp", "exp_m1", "log", "sqrt"}
 """Ends that are functions of each value. Errors of plans are those behind them, and before all other ends."""
 
 KINDS = ("classes", "labels", "values")
@@ -83,7 +83,7 @@ def kind_of(
     * `values`: all else: one number, a map, several outputs, or what ends in Exp, Log or Sqrt.
 
     Args:
-        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`, `exp`, `log`, `sqrt`, or one with `_along`
+        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`, `exp`, `exp_m1`, `log`, `sqrt`, or one with `_along`
             for a part of the values; or `class`, for the index of a class that it is told.
         shape: of one image's output.
         asked: what the user says, which wins: a regression with several results looks like a

@@ -31,6 +31,8 @@ pub enum Finish {
     },
     /// `exp(x)`.
     Exp,
+    /// `exp(x) - 1`.
+    ExpM1,
     /// The natural logarithm. Values below the least positive float count as that.
     Log,
     /// The square root. Negative values count as 0.
@@ -68,6 +70,7 @@ impl Finish {
                 Along::ArgMax => "arg_max_along",
             },
             Self::Exp => "exp",
+            Self::ExpM1 => "exp_m1",
             Self::Log => "log",
             Self::Sqrt => "sqrt",
             Self::Scale { .. } => "scale",
@@ -93,7 +96,7 @@ impl Finish {
 
     /// Whether it is a function of each value that makes errors larger without a bound.
     pub fn is_unbounded(&self) -> bool {
-        matches!(self, Self::Exp | Self::Log | Self::Sqrt)
+        matches!(self, Self::Exp | Self::ExpM1 | Self::Log | Self::Sqrt)
     }
 
     /// Whether it makes indices of values.
@@ -146,6 +149,7 @@ impl Finish {
             Self::Sigmoid => x.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
             Self::Along { of, count, inner } => along(of, [count as usize, inner as usize], x),
             Self::Exp => x.iter().map(|x| x.exp()).collect(),
+            Self::ExpM1 => x.iter().map(|x| x.exp_m1()).collect(),
             Self::Log => x.iter().map(|x| x.max(f32::MIN_POSITIVE).ln()).collect(),
             Self::Sqrt => x.iter().map(|x| x.max(0.0).sqrt()).collect(),
             Self::Scale { ref exponents } => {
@@ -302,6 +306,7 @@ mod tests {
         assert!(Finish::Log.apply(&[-1e-3, 0.0]).iter().all(|x| *x < -87.0));
         assert_eq!(Finish::Log.apply(&[1.0]), [0.0]);
         assert_eq!(Finish::Exp.apply(&[0.0]), [1.0]);
+        assert_eq!(Finish::ExpM1.apply(&[0.0, 1e-9]), [0.0, 1e-9]);
     }
 
     /// What a plan from outside may say makes no panic.

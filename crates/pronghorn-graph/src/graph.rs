@@ -191,6 +191,8 @@ pub enum Op {
     },
     /// `exp(x)`, only as the result, computed by the client in floating point.
     Exp,
+    /// `exp(x) - 1`, only as the result, computed by the client in floating point.
+    ExpM1,
     /// The natural logarithm, only as the result, computed by the client in floating point.
     Log,
     /// The square root, only as the result, computed by the client in floating point.
@@ -234,6 +236,7 @@ impl Op {
                 Along::ArgMax => "ArgMax",
             },
             Self::Exp => "Exp",
+            Self::ExpM1 => "ExpM1",
             Self::Log => "Log",
             Self::Sqrt => "Sqrt",
             Self::Scale { .. } => "Scale",
@@ -249,6 +252,7 @@ impl Op {
                 | Self::Sigmoid
                 | Self::Along { .. }
                 | Self::Exp
+                | Self::ExpM1
                 | Self::Log
                 | Self::Sqrt
                 | Self::Scale { .. }
@@ -264,6 +268,7 @@ impl Op {
             Self::Sigmoid => Some(Finish::Sigmoid),
             Self::Along { of, axis } => Finish::along(*of, *axis, input),
             Self::Exp => Some(Finish::Exp),
+            Self::ExpM1 => Some(Finish::ExpM1),
             Self::Log => Some(Finish::Log),
             Self::Sqrt => Some(Finish::Sqrt),
             Self::Scale { exponents } => Some(Finish::Scale {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use pronghorn_graph::finish::Finish;
+
 use crate::{
     checked::CheckedPlan,
     cost::{self, Speed, StepCost},
@@ -90,6 +92,12 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
         .iter()
         .map(|output| format!("{} {:?}", output.name, output.shape));
     named(f, "outputs", &outputs.collect::<Vec<_>>())?;
+    for end in &plan.finish {
+        if let Finish::Scale { exponents } = end {
+            let all = exponents.iter().map(|exponent| format!("2^{exponent}"));
+            named(f, "scales of outputs", &all.collect::<Vec<_>>())?;
+        }
+    }
     if plan.is_dithered() {
         writeln!(
             f,

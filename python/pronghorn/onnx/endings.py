@@ -1,5 +1,6 @@
 """The nodes that exporters write for ends of models which the client computes: `x - logsumexp(x)` for LogSoftmax,
-`c * exp(x)` for Exp, and the probabilities of scikit-learn's classifiers of one class against the rest.
+`c * exp(x)` for Exp, `exp(x) - 1` for `expm1`, and the probabilities of scikit-learn's classifiers of one class
+against the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def ending(node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str
     """
     match name_of(node):
         case "Sub":
-            return _log_softmax(node, makers, constants)
+            return _log_softmax(node, makers, constants) or _less_one(node, makers, constants)
+        case "Add":
+            return _less_one(node, makers, constants)
         case "Mul" | "Div":
             return _scaled_exponential(node, makers, constants) or _shares(node, makers, constants)
         case "Concat":
@@ -56,6 +59,17 @@ def _log_softmax(
     of_rows = {} if column is None else {"rank": 2}
     of_axis: dict[str, Any] = {"axis": axis, "one_axis": 1, **of_rows}
     return [helper.make_node("LogSoftmax", [value], node.output, name=node.name or node.output[0], **of_axis)]
+
+
+def _less_one(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> list[NodeProto] | None:
+    """`exp(x) - 1`, also as `exp(x) + -1`: regressions of `log(1 + y)` end so."""
+    is_sum = name_of(node) == "Add"
+    for power, one in [tuple(node.input), *([tuple(reversed(node.input))] if is_sum else [])]:
+        exponential = _maker(makers, power, "Exp")
+        if exponential is not None and _is(constants, one, -1 if is_sum else 1):
+            name = node.name or node.output[0]
+            return [helper.make_node("Exp", exponential.input, node.output, name=name, minus_one=1)]
+    return None
 
 
 def _scaled_exponential(

@@ -28,12 +28,13 @@ Floats = npt.NDArray[np.float32]
 MAX_ELEMENTS = 1 << 28
 """Most elements of one value, as in `geometry.rs`; refused before anything of that size is made."""
 
-FINISH = ("softmax", "arg_max", "sigmoid", "along", "exp", "log", "sqrt")
+FINISH = ("softmax", "arg_max", "sigmoid", "along", "exp", "exp_m1", "log", "sqrt")
 """Operators that the client computes on the result."""
 
 FINISH_NAMES = {
     "arg_max": "ArgMax",
     "exp": "Exp",
+    "exp_m1": "Exp and a subtraction of 1",
     "log": "Log",
     "log_softmax": "LogSoftmax",
     "sigmoid": "Sigmoid",
@@ -294,7 +295,7 @@ class Lowering:
         if inner == value.inner:
             return value
         made = self.nodes[value.index]
-        if made["op"]["kind"] in ("sigmoid", "softmax", "exp", "log", "sqrt"):
+        if made["op"]["kind"] in ("sigmoid", "softmax", "exp", "exp_m1", "log", "sqrt"):
             # The client computes these last, on a result that has its shape already.
             before = self.reshape(site, Value(made["inputs"][0], value.shape), inner)
             return self.emit(site, made["op"], [before], inner)

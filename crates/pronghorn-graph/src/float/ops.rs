@@ -131,6 +131,7 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
         | Op::Sigmoid
         | Op::Along { .. }
         | Op::Exp
+        | Op::ExpM1
         | Op::Log
         | Op::Sqrt
         | Op::Scale { .. } => match node.op.finish(shape_of(0)) {

@@ -177,6 +177,7 @@ impl Lowering<'_> {
             | Op::Sigmoid
             | Op::Along { .. }
             | Op::Exp
+            | Op::ExpM1
             | Op::Log
             | Op::Sqrt
             | Op::Scale { .. } => {

@@ -316,6 +316,7 @@ impl<'a> Builder<'a> {
             | Op::Sigmoid
             | Op::Along { .. }
             | Op::Exp
+            | Op::ExpM1
             | Op::Log
             | Op::Sqrt
             | Op::Scale { .. } => {

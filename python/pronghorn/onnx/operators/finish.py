@@ -21,7 +21,9 @@ def _plain(lowering: Lowering, site: Site) -> Value:
     if site.operator == "Exp" and made["op"].get("of") == "log_softmax":
         before = Value(made["inputs"][0], value.shape)
         return _softmax_over(lowering, site, before, [made["op"]["axis"] + 1])
-    return lowering.emit(site, {"kind": PLAIN[site.operator]}, [value], value.inner)
+    # The attribute is that of endings.py.
+    kind = "exp_m1" if site.operator == "Exp" and site.integer("minus_one", 0) else PLAIN[site.operator]
+    return lowering.emit(site, {"kind": kind}, [value], value.inner)
 
 
 @operator("Softmax", on_result=True)
