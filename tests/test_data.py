@@ -100,6 +100,66 @@ def test_pictures(tmp_path: Path) -> None:
         load_images(tmp_path / "p.png", (20,), PLAIN)
 
 
+def _with_alpha(mode: str, alpha: np.ndarray) -> Image.Image:
+    grey, mask = Image.fromarray(np.full((4, 5), 255, np.uint8)), Image.fromarray(alpha)
+    if mode in ("P", "L"):
+        # Index 0 of the palette, or grey 0, is transparent.
+        return Image.fromarray(np.where(alpha < 255, 0, 255).astype(np.uint8)).convert(mode)
+    return Image.merge(mode, [grey] * (len(mode) - 1) + [mask])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L"])
+@pytest.mark.parametrize("shape", [(1, 4, 5), (3, 4, 5)])
+def test_transparent_pictures_are_refused(tmp_path: Path, mode: str, shape: tuple[int, ...]) -> None:
+    """The ink may be in the alpha channel alone."""
+    alpha = np.full((4, 5), 255, np.uint8)
+    options = {"transparency": 0} if mode in ("P", "L") else {}
+    _with_alpha(mode, alpha).save(tmp_path / "opaque.png", **options)
+    assert load_images(tmp_path / "opaque.png", shape, PLAIN).images.min() == 1
+    alpha[2, 3] = 254
+    _with_alpha(mode, alpha).save(tmp_path / "ink.png", **options)
+    with pytest.raises(InputError, match=r"ink\.png has transparent pixels[\s\S]*save it on the background"):
+        load_images(tmp_path / "ink.png", shape, PLAIN)
+    with pytest.raises(InputError, match=r"ink\.png has transparent"):
+        open_images(tmp_path, shape, PLAIN)
+
+
+@pytest.mark.parametrize("suffix", ["png", "webp", "tiff", "jpg"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_upright(tmp_path: Path, suffix: str, orientation: int) -> None:
+    """As EXIF data say that they are shown."""
+    pixels = np.zeros((16, 24), np.uint8)
+    pixels[:8, :8] = 255
+    # The ways from what is shown to what is stored.
+    undo = [
+        None,
+        Image.Transpose.FLIP_LEFT_RIGHT,
+        Image.Transpose.ROTATE_180,
+        Image.Transpose.FLIP_TOP_BOTTOM,
+        Image.Transpose.TRANSPOSE,
+        Image.Transpose.ROTATE_90,
+        Image.Transpose.TRANSVERSE,
+        Image.Transpose.ROTATE_270,
+    ]
+    shown, way = Image.fromarray(pixels), undo[orientation - 1]
+    stored = shown if way is None else shown.transpose(way)
+    exif = Image.Exif()
+    exif[0x112] = orientation
+    lossless = {"lossless": True} if suffix == "webp" else {}
+    stored.save(tmp_path / f"p.{suffix}", exif=exif, **lossless)
+    found = load_images(tmp_path / f"p.{suffix}", (1, 16, 24), PLAIN).images
+    np.testing.assert_allclose(found[0, 0] * 255, pixels, atol=10)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_damaged_exif_data_turn_nothing(tmp_path: Path) -> None:
+    pixels = np.full((16, 24), 51, np.uint8)
+    for exif in (b"Exif\0\0junk", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x02\0\0\0\x01"):
+        for name in ("p.jpg", "p.png"):
+            Image.fromarray(pixels).save(tmp_path / name, exif=exif)
+            np.testing.assert_allclose(load_images(tmp_path / name, (1, 16, 24), PLAIN).images, 0.2, atol=0.01)
+
+
 def test_the_middle_of_pictures(tmp_path: Path) -> None:
     """As torchvision's Resize(short side) and CenterCrop."""
     pixels = np.zeros((40, 61, 3), np.uint8)

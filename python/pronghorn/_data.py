@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import struct
 import warnings
 import zipfile
 import zlib
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -309,7 +310,11 @@ def _parse_idx(content: bytes) -> Array:
 
 
 def read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Array:
-    """An image file as `(1, *shape)` bytes."""
+    """An image file as `(1, *shape)` bytes, upright: as its EXIF data say that it is shown.
+
+    Raises:
+        InputError: it cannot be read, does not fit the model, or has pixels that are not opaque.
+    """
     from PIL import Image, UnidentifiedImageError
 
     if len(shape) != 3 or not {1, 3} & {shape[0], shape[-1]}:
@@ -317,11 +322,15 @@ def read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Arra
     first = shape[0] in (1, 3)
     channels, height, width = shape if first else (shape[2], shape[0], shape[1])
     try:
-        with Image.open(path) as opened:
+        # Pillow maps a file that it opens by its name into memory, and mixes up the sides of turned TIFF files.
+        with path.open("rb") as file, Image.open(file) as opened:
             if opened.mode.startswith(("I", "F")):
                 raise InputError(f"{path} has more than 8 bits a pixel ({opened.mode}): save its values as npy")
-            loses_colours = channels == 1 and _has_colours(opened)
-            picture = opened.convert("L" if channels == 1 else "RGB")
+            opened.load()
+            _refuse_transparent(opened, path)
+            upright = _upright(opened)
+            loses_colours = channels == 1 and _has_colours(upright)
+            picture = upright.convert("L" if channels == 1 else "RGB")
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
@@ -330,6 +339,30 @@ def read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Arra
     if loses_colours:
         _warn_of_colours()
     return (pixels.transpose(2, 0, 1) if first else pixels)[None]
+
+
+def _refuse_transparent(picture: Picture, path: Path) -> None:
+    """Refuses a picture with a pixel that is not opaque: the file does not say what is behind it."""
+    if not picture.has_transparency_data:
+        return
+    # Of an alpha channel alone, the least and the largest.
+    least, _ = cast("tuple[int, int]", picture.convert("RGBA").getchannel("A").getextrema())
+    if least < 255:
+        raise InputError(
+            f"{path} has transparent pixels, and models take none\n"
+            "  what to do: save it on the background that the model was trained with, without transparency"
+        )
+
+
+def _upright(picture: Picture) -> Picture:
+    """The picture as it is shown, turned or mirrored as its EXIF data say."""
+    from PIL import ImageOps
+
+    try:
+        return ImageOps.exif_transpose(picture)
+    except (SyntaxError, ValueError, KeyError, TypeError, struct.error):
+        # Damaged EXIF data turn nothing, as in viewers.
+        return picture
 
 
 def _has_colours(picture: Picture) -> bool:
