@@ -126,3 +126,51 @@ def test_other_orders_of_dimensions_are_told() -> None:
         as_inputs(images, (4, 5, 3))
     with pytest.raises(InputError, match=r"at least one image$"):
         as_inputs(images, (3, 4, 6))
+
+
+class Loader:
+    """A loader of batches, or a sparse matrix, as far as it is asked."""
+
+    batch_size = 2
+
+    def __iter__(self) -> Any:
+        yield floats(2, 3)
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Sparse:
+    def toarray(self) -> np.ndarray:
+        return floats(2, 3)
+
+
+# As those of torch.
+Loader.__module__ = "torch.utils.data.dataloader"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([floats(2, 3), floats(2, 3)], r"samples are a list of batches[\s\S]*numpy\.concatenate\(samples\)"),
+        ([floats(2, 3), floats(1, 3)], r"list of batches[\s\S]*numpy\.concatenate\(samples\)"),
+        ((floats(2, 3),), r"tuple of batches"),
+        ([(floats(2, 3), floats(2))], r"numpy\.concatenate\(\[batch\[0\] for batch in samples\]\)"),
+        ((each for each in [floats(2, 3)]), r"samples have type generator[\s\S]*numpy\.concatenate\(list\(samples\)\)"),
+        (Loader(), r"samples have type Loader[\s\S]*torch\.cat\(\[each\[0\] for each in samples\]\)"),
+        (Sparse(), r"samples have type Sparse[\s\S]*what to do: give samples\.toarray\(\)"),
+        ({"x": floats(2, 3)}, r"samples have type dict"),
+        (object(), r"samples have type object; an array is needed$"),
+    ],
+)
+def test_collections_are_told_how_to_become_arrays(given: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        as_inputs(given, (3,), "samples")
+
+
+def test_lists_of_inputs_are_taken() -> None:
+    rows = [floats(3) for _ in range(4)]
+    np.testing.assert_array_equal(as_inputs(rows, (3,)), np.stack(rows))
+    maps = [floats(2, 3) for _ in range(4)]
+    np.testing.assert_array_equal(as_inputs(maps, (2, 3)), np.stack(maps))
+    np.testing.assert_array_equal(as_numbers(maps, "x"), np.stack(maps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pronghorn
 from helpers import floats, model, node
 from pronghorn import _processes
 from pronghorn._data import Preprocessing, load_images, read_labels
+from pronghorn._streams import open_images
 from pronghorn._tables import read_table
 from pronghorn.cli import app
 from pronghorn.cli.options import TABLE_SAMPLES
@@ -344,3 +346,28 @@ def test_other_encodings_are_told(tmp_path: Path, encoding: str, says: str) -> N
     (tmp_path / "t.csv").write_text("é,b\n1,2\n", encoding=encoding)
     with pytest.raises(InputError, match=says):
         read_table(tmp_path / "t.csv")
+
+
+def test_gzipped_tables(tmp_path: Path) -> None:
+    text = "a,b,label\n1,2.5,0\n3,4.5,1\n"
+    for name, content in (("t.csv.gz", text), ("t.TSV.GZ", text.replace(",", "\t"))):
+        (tmp_path / name).write_bytes(gzip.compress(content.encode()))
+        for read in (load_images, open_images):
+            found = read(tmp_path / name, (2,), Preprocessing())
+            assert found.labels is not None
+            assert found.labels.tolist() == [0, 1]
+        loaded = load_images(tmp_path / name, (2,), Preprocessing())
+        np.testing.assert_array_equal(loaded.images, [[1, 2.5], [3, 4.5]])
+        assert loaded.columns == ("a", "b")
+    wrong = {
+        "plain.csv.gz": text.encode(),
+        "cut.csv.gz": gzip.compress(text.encode() * 9)[:-9],
+        "bad.csv.gz": gzip.compress(text.encode())[:10] + b"\xff" * 40,
+        "wide.csv.gz": gzip.compress(text.encode("utf-16")),
+    }
+    for name, content in wrong.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match=rf"{name} cannot be read as CSV"):
+            load_images(tmp_path / name, (2,), Preprocessing())
+    with pytest.raises(InputError, match="save it as UTF-8, not UTF-16"):
+        load_images(tmp_path / "wide.csv.gz", (2,), Preprocessing())

@@ -45,6 +45,7 @@ def as_inputs(
     Raises:
         InputError: another shape, no images, or values that are not finite numbers.
     """
+    _refuse_batches(given, what, shape)
     frame = "the data frame" if what == "inputs" else f"the data frame of {what}"
     names = tuple(columns) or frame_names(given)
     names = names if shape == (len(names),) else ()
@@ -85,13 +86,19 @@ def as_array(given: npt.ArrayLike, what: str) -> Array:
     """
     refuse_lazy(given)
     _refuse_masked(given, what)
+    _refuse_data_set(given, what)
     try:
         if callable(getattr(given, "detach", None)):
             # NumPy takes no tensor that has gradients or is on another device.
             return np.asarray(given.detach().cpu())  # type: ignore[union-attr]
-        return np.asarray(given)
+        found = np.asarray(given)
     except (RuntimeError, TypeError, ValueError) as error:
+        # Batches of several sizes.
+        _refuse_batches(given, what)
         raise InputError(f"{what} are not an array: {error}") from None
+    if found.dtype.kind == "O" and found.ndim == 0:
+        raise InputError(f"{what} have type {type(given).__name__}; an array is needed{_object_advice(given, what)}")
+    return found
 
 
 def channel_order(found: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -124,6 +131,53 @@ def _shape_advice(found: tuple[int, ...], shape: tuple[int, ...]) -> str:
         return ""
     wanted = ", ".join(map(str, ("images", *shape)))
     return f"\n  what to do: transpose to ({wanted}), such as by numpy.transpose(x, {order})"
+
+
+def _refuse_batches(given: Any, what: str, shape: tuple[int, ...] | None = None) -> None:
+    """Refuses a list of batches, or of batches with labels; `shape`: of one input, where it is known."""
+    if not isinstance(given, list | tuple) or not given:
+        return
+    are_pairs = isinstance(given[0], list | tuple) and len(given[0]) > 0
+    first = given[0][0] if are_pairs else given[0]
+    size = getattr(first, "shape", None)
+    if not isinstance(size, tuple) or len(size) < 2 or shape not in (None, tuple(size[1:])):
+        return
+    join = "torch.cat" if _is_of(first, "torch") else "numpy.concatenate"
+    parts = f"[batch[0] for batch in {what}]" if are_pairs else what
+    raise InputError(
+        f"{what} are a {type(given).__name__} of batches\n  what to do: join them, such as {join}({parts})"
+    )
+
+
+def _refuse_data_set(given: Any, what: str) -> None:
+    """Refuses a data set or loader of PyTorch: NumPy would read a data set whole, labels included."""
+    if not _is_of(given, "torch.utils.data"):
+        return
+    join = "cat" if hasattr(given, "batch_size") or hasattr(given, "__next__") else "stack"
+    raise InputError(
+        f"{what} have type {type(given).__name__}; an array is needed\n"
+        f"  what to do: join its inputs, such as torch.{join}([each[0] for each in {what}]) where labels follow them"
+    )
+
+
+def _object_advice(given: Any, what: str) -> str:
+    """The way from an object to an array, where there is a likely one."""
+    if callable(getattr(given, "toarray", None)):
+        return f"\n  what to do: give {what}.toarray()"
+    if isinstance(given, Mapping):
+        return "\n  what to do: give the array within; of columns make a data frame (pandas.DataFrame)"
+    if callable(getattr(given, "__iter__", None)):
+        return (
+            f"\n  what to do: of batches make one array, numpy.concatenate(list({what})); of single inputs use "
+            "numpy.stack"
+        )
+    return ""
+
+
+def _is_of(given: Any, package: str) -> bool:
+    """Whether an object is of a class of a package, or of one derived from it."""
+    modules = (kind.__module__ for kind in type(given).__mro__)
+    return any(f"{module}.".startswith(f"{package}.") for module in modules)
 
 
 def _refuse_masked(given: Any, what: str) -> None:

@@ -291,7 +291,7 @@ def _read_arrays(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
-        kinds = "npz, npy, IDX (also gzipped), CSV, parquet"
+        kinds = "npz, npy, IDX and CSV (both also gzipped), parquet"
         raise InputError(f"{path} cannot be read ({error}); {kinds} and image files are supported") from error
 
 

@@ -184,7 +184,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:
-        kinds = "npz, npy, IDX (also gzipped), CSV, parquet"
+        kinds = "npz, npy, IDX and CSV (both also gzipped), parquet"
         raise InputError(f"{path} cannot be read ({error}); {kinds} and image files are supported") from error
 
 

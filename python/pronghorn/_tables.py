@@ -1,14 +1,17 @@
-"""Tables: CSV files, and parquet files where pyarrow is installed. Rows are inputs, columns are features."""
+"""Tables: CSV files, also gzipped, and parquet files with pyarrow. Rows are inputs, columns are features."""
 
 from __future__ import annotations
 
 import codecs
 import csv
+import gzip
+import io
 import math
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +21,8 @@ from pronghorn.errors import InputError
 
 Array = npt.NDArray[Any]
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+TEXT_SUFFIXES = (".csv", ".tsv")
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 LABEL_COLUMNS = ("label", "labels", "target", "y")
 """Columns that are taken for labels, whatever their case, where no other is named."""
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d. ]*,\d+\s*")
@@ -56,7 +60,19 @@ class _Content(NamedTuple):
 
 def is_table(path: Path) -> bool:
     """Whether a file is a table, by its name."""
-    return path.suffix.lower() in TABLE_SUFFIXES
+    return _kind(path) in TABLE_SUFFIXES
+
+
+def _kind(path: Path) -> str:
+    """The suffix of a file, and of a gzipped text the one before."""
+    name = path.name.lower()
+    plain = Path(name.removesuffix(".gz")).suffix
+    return plain if plain in TEXT_SUFFIXES else Path(name).suffix
+
+
+def _open(path: Path) -> IO[bytes]:
+    """The bytes of a file, as they were before it was gzipped."""
+    return cast("IO[bytes]", gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def whole(values: Array) -> Array:
@@ -111,21 +127,21 @@ def _read(path: Path, wanted: Sequence[str] = ()) -> _Content:
 
 def _delimiter(path: Path, lines: list[str]) -> str:
     """That of a file, by its first lines: names may have commas."""
-    if path.suffix.lower() == ".tsv" and "\t" in lines[0]:
+    if _kind(path) == ".tsv" and "\t" in lines[0]:
         return "\t"
     return max(",;\t", key=lambda each: min(line.count(each) for line in lines if line.strip() or line is lines[0]))
 
 
 def _read_csv(path: Path, wanted: Sequence[str]) -> _Content:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with _open(path) as content, io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as file:
             first = [file.readline(), file.readline()]
             file.seek(0)
             reader = csv.reader(file, delimiter=_delimiter(path, first))
             rows = [(reader.line_num, row) for row in reader if row]
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as CSV: {error}{_encoding_advice(path, error)}") from error
     if not rows:
         raise InputError(f"{path} is empty")
@@ -147,7 +163,7 @@ def _encoding_advice(path: Path, error: Exception) -> str:
     """The way to text that can be read; empty where something else is wrong."""
     if not isinstance(error, UnicodeDecodeError):
         return ""
-    with path.open("rb") as file:
+    with _open(path) as file:
         is_wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     return f"\n  what to do: save it as UTF-8{', not UTF-16' if is_wide else ''}"
 
