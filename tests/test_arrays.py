@@ -159,7 +159,7 @@ Loader.__module__ = "torch.utils.data.dataloader"
         ((each for each in [floats(2, 3)]), r"samples have type generator[\s\S]*numpy\.concatenate\(list\(samples\)\)"),
         (Loader(), r"samples have type Loader[\s\S]*torch\.cat\(\[each\[0\] for each in samples\]\)"),
         (Sparse(), r"samples have type Sparse[\s\S]*what to do: give samples\.toarray\(\)"),
-        ({"x": floats(2, 3)}, r"samples have type dict"),
+        ({"x": floats(2, 3)}, r"samples are given by name, and the names of the model's inputs are not known here"),
         (object(), r"samples have type object; an array is needed$"),
     ],
 )

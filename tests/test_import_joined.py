@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import pronghorn
 from helpers import floats, model, node, run_native
+from pronghorn._data import Preprocessing, load_images
 from pronghorn.cli import app
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx import import_onnx
@@ -125,6 +126,126 @@ def test_samples_of_one_input_are_told_of_the_others(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         pronghorn.load(model([node("Relu", "x", "y")], (1, 5))).run_float(floats(3, 4))
     assert "its row holds" not in str(caught.value)
+
+
+def named_inputs(images: int) -> dict[str, np.ndarray]:
+    return {"image": floats(images, 2, 6, 6), "row": floats(images, 4)}
+
+
+WRONG_NAMES = [
+    (lambda given: {"row": given["row"]}, "there is no array for image; the model takes image"),
+    (lambda given: {**given, "more": given["row"]}, "no input has the name more"),
+    (lambda given: {"picture": given["image"], "row": given["row"]}, "no array for image, and no input .* picture"),
+    (lambda given: {**given, "row": given["row"][:2]}, "there are 40 of image, 2 of row"),
+    (lambda given: {**given, "row": given["image"]}, "row"),
+]
+
+
+def test_inputs_are_given_by_name() -> None:
+    """Without a call of `join`."""
+    given, proto = named_inputs(40), two_inputs()
+    network = pronghorn.load(proto, output="scores")
+    rows = network.join(given)
+    np.testing.assert_array_equal(network.run_float(given), network.run_float(rows))
+    plans = [pronghorn.load(proto, output="scores", samples=samples).plan() for samples in (given, rows)]
+    assert plans[0].hash == plans[1].hash
+    by_name = network.verify(given, samples=dict(reversed(given.items())), secure=False)
+    assert by_name.plan_hash == plans[1].hash
+    for wrong, says in WRONG_NAMES:
+        for use in (network.run_float, network.calibrated, network.verify, network.join):
+            with pytest.raises(InputError, match=says):
+                use(wrong(given))
+    given["row"][1, 2] = np.nan
+    with pytest.raises(InputError, match=r"samples\['row'\]\[1, 2\]"):
+        network.calibrated(given)
+
+
+def test_the_one_input_has_a_name_too() -> None:
+    network = pronghorn.load(model([node("Relu", "x", "y")], ("N", 5)))
+    rows = floats(3, 5)
+    np.testing.assert_array_equal(network.run_float({"x": rows}), network.run_float(rows))
+    with pytest.raises(InputError, match=r"no array for x, and no input has the name z; the model takes x \[5\]"):
+        network.run_float({"z": rows})
+
+
+def columns_model() -> onnx.ModelProto:
+    """A column each to a sum."""
+    proto = model([node("Add", "a b", "s"), node("Relu", "s", "y")], ("N", 1), inputs=["a"])
+    proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, ["N", 1]))
+    return proto
+
+
+def test_clients_give_columns_by_name() -> None:
+    columns = {"b": floats(40).tolist(), "a": floats(40)}
+    loaded = pronghorn.load(columns_model(), samples=columns)
+    wanted = np.maximum(np.add(columns["a"], columns["b"]), 0)
+    np.testing.assert_allclose(loaded.run_float(columns)[:, 0], wanted, rtol=1e-6)
+    with (
+        pronghorn.serve(loaded, listen="127.0.0.1:0", trust="two-party") as server,
+        pronghorn.connect(server.address, "two-party") as client,
+    ):
+        assert client.columns == ("a", "b")
+        found = client.predict({**columns, "more": floats(40)})
+        np.testing.assert_allclose(found[:, 0], wanted, atol=0.1)
+        with pytest.raises(InputError, match="lacks the columns b"):
+            client.predict({"a": columns["a"]})
+
+
+def test_clients_are_told_of_rows() -> None:
+    given = named_inputs(40)
+    loaded = pronghorn.load(two_inputs(), output="scores", samples=given)
+    with (
+        pronghorn.serve(loaded, listen="127.0.0.1:0", trust="two-party") as server,
+        pronghorn.connect(server.address, "two-party") as client,
+        pytest.raises(InputError, match=r"not known here[\s\S]*Model\.join"),
+    ):
+        client.predict(given)
+
+
+def test_files_have_inputs_by_name(tmp_path: Path) -> None:
+    network, given = pronghorn.load(two_inputs(), output="scores"), named_inputs(40)
+
+    def load(**arrays: np.ndarray) -> Any:
+        np.savez(tmp_path / "x.npz", **arrays)
+        return load_images(tmp_path / "x.npz", network.input_shape, Preprocessing(), parts=network.inputs)
+
+    found = load(**given, labels=np.arange(40))
+    np.testing.assert_array_equal(found.images, network.join(given))
+    assert found.labels.tolist() == list(range(40))
+    assert not found.were_bytes
+    # Channels are found, and bytes of one input divided.
+    pixels = (255 * given["image"]).clip(0, 255).astype(np.uint8)
+    found = load(row=given["row"], image=pixels.transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(found.images, network.join({**given, "image": np.float32(pixels) / np.float32(255)}))
+    assert found.were_bytes
+    # The row, as ever.
+    np.testing.assert_array_equal(load(x=network.join(given), row=given["row"]).images, network.join(given))
+    for wrong, says in WRONG_NAMES[1:]:
+        with pytest.raises(InputError, match=rf"x\.npz[\s\S]*{says}|{says} of .*x\.npz"):
+            load(**wrong(given))
+    with pytest.raises(InputError, match=r"image \[2, 6, 6\], row \[4\][\s\S]*npz"):
+        load(row=given["row"])
+
+
+def test_the_command_line_takes_inputs_by_name(tmp_path: Path) -> None:
+    file, by_name, rows = (tmp_path / name for name in ("model.onnx", "named.npz", "rows.npy"))
+    file.write_bytes(two_inputs().SerializeToString())
+    given = named_inputs(40)
+    np.savez(by_name, **given)
+    np.save(rows, pronghorn.load(two_inputs(), output="scores").join(given))
+    runs = CliRunner()
+    for command in (["plan", "--json"], ["verify", "--no-secure", "--json"]):
+        calls = [[command[0], str(file), "--output", "scores", "--data", str(x), *command[1:]] for x in (by_name, rows)]
+        named, joined = (runs.invoke(app, call) for call in calls)
+        assert named.exit_code == 0, named.output
+        assert named.stdout == joined.stdout
+    loaded = pronghorn.load(two_inputs(), output="scores", samples=given)
+    with pronghorn.serve(loaded, listen="127.0.0.1:0", trust="two-party") as server:
+        ask = ["--server", server.address, "--trust", "two-party"]
+        assert runs.invoke(app, ["predict", str(rows), *ask]).exit_code == 0
+        refused = runs.invoke(app, ["predict", str(by_name), *ask])
+    assert refused.exit_code == 2
+    assert "Model.join" in refused.output
 
 
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])

@@ -312,6 +312,11 @@ def test_several_inputs_and_outputs(stub: Exporter) -> None:
     assert network.inputs == {"image": (4,), "row": (3,)}
     assert network.outputs == {"scores": (3,), "inner": (3,)}
     assert pronghorn.load(Two(), example=example, output="inner").inputs == {"image": (4,)}
+    samples = {"row": floats(20, 3), "image": floats(20, 4)}
+    assert pronghorn.load(Two(), samples=samples, output="scores").inputs == network.inputs
+    assert pronghorn.load(Two(), samples=samples, output="inner").inputs == {"image": (4,)}
+    with pytest.raises(InputError, match=r"the example does not fit forward\(image, row\)"):
+        pronghorn.load(Two(), samples={**samples, "more": floats(20, 3)}, output="scores")
 
 
 def test_modules_that_train_are_refused(stub: Exporter) -> None:

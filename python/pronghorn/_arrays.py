@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._columns import frame_names, in_order, listed, refuse_lazy
+from pronghorn._columns import frame_names, in_order, listed, places, refuse_lazy
 from pronghorn.errors import InputError
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Place = tuple[int, ...]
+Inputs = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+"""Inputs of a model: an array of them, or for each input of several an array by its name."""
 
 NUMBERS = (Real, Decimal, np.bool_)
 """Kinds of objects that are taken for numbers."""
@@ -27,7 +30,7 @@ CHANNELS_FIRST = (0, 2, 3, 1)
 
 
 def as_inputs(
-    given: npt.ArrayLike,
+    given: Inputs,
     shape: tuple[int, ...],
     what: str = "inputs",
     columns: Sequence[str] = (),
@@ -36,15 +39,20 @@ def as_inputs(
     """Inputs as contiguous float32 `(images, *shape)`.
 
     Args:
-        given: an array, or a data frame.
+        given: an array, or a data frame; or by the names of the model's inputs one of each; or columns by their names.
         shape: of one input.
         what: the inputs' name in errors.
         columns: the names of the features that the model takes, by which columns of a data frame are found.
-        parts: the shapes of the model's inputs, which a refusal lists where there are several.
+        parts: the shapes of the model's inputs by name, where they are known.
 
     Raises:
         InputError: another shape, no images, or values that are not finite numbers.
     """
+    if isinstance(given, Mapping):
+        if columns and shape == (len(columns),) and set(given) != set(parts):
+            found_at = places(columns, [str(name).strip() for name in given], what)
+            given, parts = _ordered(given, columns, found_at), dict.fromkeys(columns, (1,))
+        return joined(given, parts, what).reshape(-1, *shape)
     _refuse_batches(given, what, shape)
     frame = "the data frame" if what == "inputs" else f"the data frame of {what}"
     names = tuple(columns) or frame_names(given)
@@ -62,6 +70,73 @@ def as_inputs(
         where = f"the first is {found[place]} at {_where(what, place, names)}"
         raise InputError(f"{what} hold infinite values or NaN: {where}")
     return inputs
+
+
+def joined(values: Mapping[str, npt.ArrayLike], parts: Mapping[str, Place], what: str) -> Floats:
+    """Inputs by name as one row each: flattened, one after the other.
+
+    Args:
+        values: for each input's name `(images, *shape)`; of an input of one number `(images,)`, too.
+        parts: the shapes of the model's inputs by name, in the order of the row.
+        what: the inputs' name in errors.
+
+    Raises:
+        InputError: an input is absent, unknown, or of another shape or number of images.
+    """
+    if not parts:
+        raise InputError(
+            f"{what} are given by name, and the names of the model's inputs are not known here\n"
+            "  what to do: give one array. Of several inputs its rows have each flattened, one after the other, in the "
+            "order of the model's file (the owner's Model.join makes them); of columns make a data frame"
+        )
+    refuse_names(what, list(values), parts)
+    named = [(name, as_column(values[name], shape), shape) for name, shape in parts.items()]
+    found = [as_inputs(value, shape, f"{what}[{name!r}]") for name, value, shape in named]
+    return one_row(what, dict(zip(parts, found, strict=True)))
+
+
+def one_row(what: str, found: Mapping[str, Floats]) -> Floats:
+    """The values of inputs by name, `(images, ...)` each, one after the other.
+
+    Raises:
+        InputError: their numbers of images differ.
+    """
+    if len({len(part) for part in found.values()}) != 1:
+        counts = listed([f"{len(part)} of {name}" for name, part in found.items()])
+        raise InputError(f"{what}: there are {counts}\n  what to do: give as many of each input")
+    return np.concatenate([part.reshape(len(part), -1) for part in found.values()], axis=1)
+
+
+def as_column(value: npt.ArrayLike, shape: Place) -> npt.ArrayLike:
+    """A list of numbers as a column, for an input of one number; anything else as it is."""
+    if math.prod(shape) != 1 or not shape:
+        return value
+    found = as_array(value, "inputs")
+    return found.reshape(-1, *shape) if found.ndim == 1 else value
+
+
+def refuse_names(what: str, found: Sequence[str], parts: Mapping[str, Place]) -> None:
+    """Refuses arrays of other names than those of a model's inputs.
+
+    Raises:
+        InputError: one is missing, or one is no input.
+    """
+    missing = [name for name in parts if name not in found]
+    unknown = [str(name) for name in found if name not in parts]
+    problems = [f"there is no array for {listed(missing)}"] if missing else []
+    problems += [f"no input has the name {listed(unknown)}"] if unknown else []
+    if problems:
+        shapes = [f"{name} {list(shape)}" for name, shape in parts.items()]
+        raise InputError(
+            f"{what}: {', and '.join(problems)}; the model takes {listed(shapes)}\n"
+            "  what to do: give each input by its name, and no other"
+        )
+
+
+def _ordered(given: Mapping[str, Any], names: Sequence[str], found_at: Sequence[int]) -> dict[str, Any]:
+    """The columns at these places, under the model's names."""
+    values = list(given.values())
+    return {name: values[place] for name, place in zip(names, found_at, strict=True)}
 
 
 def as_numbers(given: npt.ArrayLike, what: str, names: Sequence[str] = ()) -> Array:
@@ -117,7 +192,8 @@ def several(parts: Mapping[str, Place]) -> str:
     shapes = [f"{name} {list(shape)}" for name, shape in parts.items()]
     return (
         f"\n  its row holds {len(parts)} inputs, one after the other: {listed(shapes)}"
-        "\n  what to do: give the values of all (Model.join); where one is a constant, export it as a constant"
+        "\n  what to do: give all by name (a dictionary, or npz with an array of each); where one is a constant, "
+        "export it as a constant"
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._arrays import as_numbers, channel_order, several
+from pronghorn._arrays import as_column, as_numbers, channel_order, one_row, refuse_names, several
 from pronghorn._inputs import Range
 from pronghorn._tables import is_table, only_labels, read_table
 from pronghorn.errors import InputError, InputWarning
@@ -149,11 +149,13 @@ def load_images(
 ) -> Loaded:
     """Images of a file, or of all pictures of a folder, and labels where it has them; `label_column`
     of a table has them. `columns`: the names of the features that the model takes, where they are known. `parts`: the
-    shapes of its inputs, which a refusal lists where there are several.
+    shapes of its inputs by name; of several an npz file may have an array each.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
     """
+    if (arrays := _named_inputs(path, parts)) is not None:
+        return _load_named(path, arrays, shape, preprocessing, parts)
     raw, labels, names = read_images(path, shape, preprocessing, label_column, columns)
     refuse_empty(path, raw.shape)
     try:
@@ -166,20 +168,65 @@ def load_images(
     return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)), names)
 
 
-def refuse_empty(path: Path, found: Shape) -> None:
-    """Refuses a file without an image.
+def _named_inputs(path: Path, parts: Mapping[str, Shape]) -> dict[str, Array] | None:
+    """The arrays of an npz file that has one for each input of several; None where it has their row, or is no npz.
+
+    Raises:
+        InputError: an input is missing, or an array is neither an input nor labels.
+    """
+    if len(parts) < 2 or not zipfile.is_zipfile(path):
+        return None
+    arrays = _read_arrays(path)
+    values = [name for name in arrays if name in parts or name not in LABEL_KEYS]
+    has_row = len(values) == 1 or any(key in values for key in IMAGE_KEYS if key not in parts)
+    if has_row and not set(parts) <= set(values):
+        return None
+    refuse_names(str(path), values, parts)
+    return arrays
+
+
+def _load_named(
+    path: Path, arrays: Mapping[str, Array], shape: Shape, preprocessing: Preprocessing, parts: Mapping[str, Shape]
+) -> Loaded:
+    """The inputs of an npz file that has an array for each of several, as rows of all."""
+    found, were_bytes = dict[str, Floats](), False
+    for name, size in parts.items():
+        what = f"{name} of {path}"
+        raw = as_numbers(as_column(arrays[name], size), f"the values of {what}")
+        refuse_empty(what, raw.shape)
+        try:
+            arranged = arrange(raw, size)
+        except ValueError:
+            raise misfit(what, raw.shape, size) from None
+        if preprocessing.scale is None and preprocessing.byte_scale != 1:
+            refuse_unscaled(what, raw, size)
+        found[name] = preprocessing.apply(arranged, size)
+        were_bytes |= are_bytes(raw.dtype, size)
+    images = one_row(str(path), found).reshape(-1, *shape)
+    labels = next((arrays[key] for key in LABEL_KEYS if key in arrays and key not in parts), None)
+    return Loaded(images, labels, were_bytes, titles_of(path, len(images)))
+
+
+def refuse_empty(path: Path | str, found: Shape) -> None:
+    """Refuses a file, or an array of one, without an image.
 
     Raises:
         InputError: it has none.
     """
     if 0 in found:
-        problem = "a header alone, and no rows" if is_table(path) else f"no values: its shape is {list(found)}"
+        problem = "a header alone, and no rows" if _is_table_file(path) else f"no values: its shape is {list(found)}"
         raise InputError(f"{path} has {problem}\n  what to do: give one input at least")
 
 
-def misfit(path: Path, found: Shape, shape: Shape, parts: Mapping[str, Shape] = MappingProxyType({})) -> InputError:
+def _is_table_file(path: Path | str) -> bool:
+    return isinstance(path, Path) and is_table(path)
+
+
+def misfit(
+    path: Path | str, found: Shape, shape: Shape, parts: Mapping[str, Shape] = MappingProxyType({})
+) -> InputError:
     """That a file has images of another shape than the model takes."""
-    if is_table(path):
+    if _is_table_file(path):
         advice = "\n  what to do: leave other columns out; --labels NAME names the column of labels"
         problem = f"{path} has {found[1]} columns of numbers; the model takes {math.prod(shape)}"
         return InputError(problem + (several(parts) or advice))
@@ -218,7 +265,7 @@ def are_bytes(kind: np.dtype[Any], shape: Shape) -> bool:
     return kind == np.uint8 and not is_table_row(shape)
 
 
-def refuse_unscaled(path: Path, raw: Array, shape: Shape) -> None:
+def refuse_unscaled(path: Path | str, raw: Array, shape: Shape) -> None:
     """Refuses integers other than bytes in pictures: they do not say what their largest value stands for."""
     if raw.dtype.kind not in "iu" or raw.dtype == np.uint8 or raw.size == 0 or is_table_row(shape):
         return
@@ -272,7 +319,13 @@ def pick(path: Path, arrays: Mapping[str, Any], keys: Sequence[str], what: str) 
     if found is None and len(arrays) == 1:
         found = next(iter(arrays))
     if found is None:
-        raise InputError(f"{path} has no {what}: it holds {', '.join(arrays) or 'nothing'}; name one of them {keys[0]}")
+        join = (
+            "\n  what to do: for a model of several inputs make one row of them (its owner's Model.join)"
+            if keys is IMAGE_KEYS
+            else ""
+        )
+        held = ", ".join(arrays) or "nothing"
+        raise InputError(f"{path} has no {what}: it holds {held}; name one of them {keys[0]}{join}")
     return found
 
 

@@ -178,7 +178,7 @@ class MultiKeyPlan:
             RunError: the run fails.
         """
         columns = self._model.columns_of(frame_names(inputs))
-        checked = as_inputs(inputs, self._model.input_shape, columns=columns)
+        checked = as_inputs(inputs, self._model.input_shape, columns=columns, parts=self._model.inputs)
         images = in_range(checked, self._summary["input_range"])
         if len(images) > self._summary["results"]:
             raise InputError(

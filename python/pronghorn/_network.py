@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native
-from pronghorn._arrays import as_inputs
+from pronghorn._arrays import Inputs, as_inputs
 from pronghorn._inputs import Range, clamped, clamped_text, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, beyond_samples, finish_of, kind_of, reader, shapes_of
@@ -665,7 +665,7 @@ class Client(Shaped):
             if time.monotonic() >= deadline:
                 return False
 
-    def predict(self, x: npt.ArrayLike, *, progress: Progress | None = None) -> Floats:
+    def predict(self, x: Inputs, *, progress: Progress | None = None) -> Floats:
         """The model's outputs `(images, *output_shape)` on images the server does not see.
 
         `x` is taken as it is: preprocessed as the model wants it. Inputs that cannot be what the server's plan was made
@@ -674,7 +674,8 @@ class Client(Shaped):
         `last_clamped` say which.
 
         Args:
-            x: images `(images, *input_shape)`.
+            x: images `(images, *input_shape)`; or columns by their names, where the server's plan has these
+                (`columns`). It has no names of other inputs: of a model of several give rows of `Model.join`.
             progress: called with images done and images in all; an exception in it cancels the prediction, ends the
                 session, and is raised here. So is an interrupt.
 
@@ -684,13 +685,11 @@ class Client(Shaped):
         """
         return self._predict(x, progress)
 
-    def classify(
-        self, x: npt.ArrayLike, *, outputs: str | None = None, progress: Progress | None = None
-    ) -> Predictions:
+    def classify(self, x: Inputs, *, outputs: str | None = None, progress: Progress | None = None) -> Predictions:
         """The same with what the outputs mean: `classes`, `probabilities` and `top(k)` beside `outputs`.
 
         Args:
-            x: images `(images, *input_shape)`.
+            x: images, as in `predict`.
             outputs: what they are, where that is not clear: `classes`, `labels` or `values`.
             progress: as in `predict`.
 
@@ -704,7 +703,7 @@ class Client(Shaped):
         found = reader(finish, kind, plan["class_names"], shapes)(self._predict(x, progress))
         return replace(found, beyond_samples=self.last_beyond_samples, clamped=self.last_clamped)
 
-    def _predict(self, x: npt.ArrayLike, progress: Progress | None) -> Floats:
+    def _predict(self, x: Inputs, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
         inputs = as_inputs(x, self.input_shape, columns=self.columns)
         bounds = planned_bounds(self.plan_json())

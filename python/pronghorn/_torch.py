@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from pronghorn._arrays import as_numbers
+from pronghorn._arrays import Inputs, as_numbers
 from pronghorn.errors import ExportError, InputError
 from pronghorn.onnx import ShapeOption
 from pronghorn.onnx.reading import first_line
@@ -153,7 +153,7 @@ _Export = Callable[[Case, int], onnx.ModelProto]
 """Exports a case for a number of images: for any number of them, or for one alone."""
 
 
-def case(module: torch.nn.Module, example: Example, samples: npt.ArrayLike | None, shape: ShapeOption) -> Case:
+def case(module: torch.nn.Module, example: Example, samples: Inputs | None, shape: ShapeOption) -> Case:
     """A module with an example input; without one, the first of its samples, or made-up numbers of a shape.
 
     Raises:
@@ -194,7 +194,7 @@ def _check_weights(module: torch.nn.Module) -> None:
 
 
 def _inputs(
-    module: torch.nn.Module, example: Example, samples: npt.ArrayLike | None, shape: ShapeOption
+    module: torch.nn.Module, example: Example, samples: Inputs | None, shape: ShapeOption
 ) -> dict[str, torch.Tensor]:
     """One image of each input, by the names of forward's parameters."""
     if example is None:
@@ -208,7 +208,9 @@ def _inputs(
     return {name: _tensor(module, name, value) for name, value in zip(names, values, strict=True)}
 
 
-def _made_up(module: torch.nn.Module, samples: npt.ArrayLike | None, shape: ShapeOption) -> Example:
+def _made_up(module: torch.nn.Module, samples: Inputs | None, shape: ShapeOption) -> Example:
+    if isinstance(samples, Mapping):
+        return {name: as_numbers(part, f"samples[{name!r}]").astype(np.float32)[:1] for name, part in samples.items()}
     if samples is not None:
         return as_numbers(samples, "samples").astype(np.float32)[:1]
     if isinstance(shape, Mapping):

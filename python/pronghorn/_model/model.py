@@ -8,11 +8,10 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native, _torch
-from pronghorn._arrays import as_inputs, as_numbers
+from pronghorn._arrays import Inputs, as_inputs, as_numbers, joined
 from pronghorn._columns import frame_names, of_model, unusable
 from pronghorn._float import run_float
 from pronghorn._inputs import (
@@ -45,7 +44,7 @@ def load(
     model: Source | torch.nn.Module,
     *,
     example: _torch.Example = None,
-    samples: npt.ArrayLike | None = None,
+    samples: Inputs | None = None,
     input_range: tuple[float, float] | None = None,
     shape: ShapeOption = None,
     output: Output = None,
@@ -67,7 +66,8 @@ def load(
             several, or a dictionary by the names of forward's parameters. One image is enough. By default the first
             of the samples, or made-up numbers of the `shape`.
         samples: typical inputs `(images, *input_shape)`, which set range and precision of the fixed
-            point; or a data frame of them, whose names of columns clients get.
+            point; or a data frame of them, whose names of columns clients get; or for each input's name of a model of
+            several such an array.
         input_range: the least and the largest input, used without samples. 0 to 1 by default, and 0
             to 255 for a model whose input is declared as integers.
         shape: the input's shape, batch first, for models that leave it open.
@@ -95,6 +95,9 @@ def load(
     options = options.changed(input_range=input_range)
     if _torch.is_module(model):
         bare = _load_module(_torch.case(model, example, samples, shape), options, shape=shape, output=output)
+        if example is None and isinstance(samples, Mapping):
+            # Those that fit forward, less the inputs which the outputs do not need.
+            samples = {name: part for name, part in samples.items() if name in bare.inputs}
     else:
         if example is not None:
             raise InputError(f"an example is for PyTorch modules alone: {type(model).__name__} is no torch.nn.Module")
@@ -180,7 +183,8 @@ class Model(Shaped):
 
     @property
     def inputs(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the model's inputs, by name. The input of several is one row: see `join`."""
+        """The shapes of the model's inputs, by name. The input of several is one row: see `join`. `verify`, `run_float`
+        and samples take a dictionary by these names, too."""
         return dict(self._imported.inputs)
 
     @property
@@ -192,21 +196,14 @@ class Model(Shaped):
         """The input of a model of several inputs.
 
         Args:
-            values: for each input's name `(images, *shape)`.
+            values: for each input's name `(images, *shape)`; of an input of one number `(images,)`, too.
 
         Returns: `(images, *input_shape)`: the inputs flattened, one after the other.
 
         Raises:
             InputError: an input is absent, unknown, or of another shape or number of images.
         """
-        if set(values) != set(self.inputs):
-            raise InputError(f"the inputs are {', '.join(self.inputs)}: give each, and no other")
-        parts = [as_inputs(values[name], shape, name) for name, shape in self.inputs.items()]
-        if len({len(part) for part in parts}) != 1:
-            raise InputError(
-                f"the inputs have {', '.join(str(len(part)) for part in parts)} images: give as many of each"
-            )
-        return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1).reshape(-1, *self.input_shape)
+        return joined(values, self.inputs, "the inputs").reshape(-1, *self.input_shape)
 
     def split(self, outputs: npt.ArrayLike) -> dict[str, Floats]:
         """Results of a model of several outputs, by name.
@@ -254,19 +251,20 @@ class Model(Shaped):
         if self.takes_integers:
             warn_of_fractions(inputs, stacklevel + 1)
 
-    def calibrated(self, samples: npt.ArrayLike, *, columns: Sequence[str] | None = None, stacklevel: int = 2) -> Model:
+    def calibrated(self, samples: Inputs, *, columns: Sequence[str] | None = None, stacklevel: int = 2) -> Model:
         """The same model with other samples.
 
         Args:
             samples: typical inputs `(images, *input_shape)`, preprocessed as the model wants its
-                inputs.
+                inputs; or such an array for each input's name.
             columns: the names of the features of a row, for clients; by default those of a data frame.
             stacklevel: the caller that an `InputWarning` points to; 2 is whoever calls this.
 
         Raises:
             InputError: the samples do not fit the model.
         """
-        known = self.columns_of(frame_names(samples))
+        # An input for each column has its name.
+        known = self.columns_of(list(samples) if isinstance(samples, Mapping) else frame_names(samples))
         prepared = as_inputs(samples, self.input_shape, "samples", known, self.inputs)
         if not self.takes_integers:
             warn_of_pixels(prepared, stacklevel)
@@ -291,11 +289,11 @@ class Model(Shaped):
         keys = {name.strip().casefold() for name in found}
         return self._options.columns or (inputs if any(name.casefold() in keys for name in inputs) else ())
 
-    def run_float(self, inputs: npt.ArrayLike) -> Floats:
+    def run_float(self, inputs: Inputs) -> Floats:
         """The float model in the clear.
 
         Args:
-            inputs: images `(images, *input_shape)`.
+            inputs: images `(images, *input_shape)`; or an array for each input's name.
 
         Returns: outputs `(images, *output_shape)`.
 
@@ -390,11 +388,11 @@ class Model(Shaped):
 
     def verify(
         self,
-        x: npt.ArrayLike,
+        x: Inputs,
         labels: npt.ArrayLike | None = None,
         *,
         trust: str | None = None,
-        samples: npt.ArrayLike | None = None,
+        samples: Inputs | None = None,
         outputs: str | None = None,
         memory: int | None = None,
         without: Iterable[str] | None = None,
@@ -413,7 +411,7 @@ class Model(Shaped):
         same images.
 
         Args:
-            x: images `(images, *input_shape)`.
+            x: images `(images, *input_shape)`; or an array for each input's name.
             labels: the class of each, for accuracies; where outputs are values, those that they should
                 be, `(images, outputs)`, for RMSE and R2.
             trust: the trust level; `two-party` by default.
