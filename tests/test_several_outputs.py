@@ -124,6 +124,41 @@ def test_scores_of_values_have_their_names() -> None:
     assert found == names
 
 
+def scaled_heads(count: int) -> onnx.ModelProto:
+    """A row to outputs of which each is ten times the one before."""
+    names = [f"o{at}" for at in range(count)]
+    nodes = [node("MatMul", f"x w{at}", name) for at, name in enumerate(names)]
+    constants = {f"w{at}": floats(3, 2) * np.float32(10.0**at) for at in range(count)}
+    return model(nodes, ("N", 3), constants, outputs=names)
+
+
+@pytest.mark.filterwarnings("ignore::pronghorn.errors.PrecisionWarning")
+@pytest.mark.parametrize("count", [3, 12])
+def test_differences_of_each_output(count: int) -> None:
+    """Larger outputs hide those of smaller ones in the error of all."""
+    names = [f"o{at}" for at in range(count)]
+    loaded, rows = pronghorn.load(scaled_heads(count), output=names, samples=floats(40, 3)), floats(20, 3)
+    report = loaded.verify(rows, secure=False)
+    assert [each.name for each in report.differences] == names
+    assert json.loads(report.to_json())["differences"][0] == vars(report.differences[0])
+    # Errors of all outputs in the unit of each make up the one of all.
+    squares = np.mean([each.rmse**2 for each in report.differences])
+    np.testing.assert_allclose(report.rmse, np.sqrt(squares), rtol=1e-4)
+    lines = [line for line in str(report).splitlines() if "of its own spread" in line]
+    worst = max(report.differences, key=lambda each: each.relative_error)
+    if count == 3:
+        assert [line.split(":")[0].strip() for line in lines] == names
+    else:
+        assert lines == [f"    the worst of 12 outputs is {worst}; --json has all"]
+
+
+def test_one_output_has_no_lines_of_its_own() -> None:
+    loaded = pronghorn.load(heads(), output="map", samples=floats(40, 3))
+    report = loaded.verify(floats(20, 3), secure=False)
+    assert report.differences == ()
+    assert "own spread" not in str(report)
+
+
 def test_classes_of_several_outputs_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(heads().SerializeToString())
     np.save(tmp_path / "x.npy", floats(20, 3))

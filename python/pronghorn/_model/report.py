@@ -16,6 +16,8 @@ FAR = 10.0
 """Differences of so many times what the plan expects say that the images are unlike its samples,"""
 LEAST_FAR = 0.01
 """where they are this part of the outputs' spread, too: smaller ones harm nobody."""
+MOST_LINES = 10
+"""Outputs that have a line each, at most."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,22 @@ class StepSeconds:
     """Seconds of one core."""
     measured: float
     """Seconds on all threads of the run. Set-ups count as those of the first step."""
+
+
+@dataclass(frozen=True)
+class OutputDifference:
+    """The difference of one of several outputs to the float model's."""
+
+    name: str
+    """The output's name."""
+    relative_error: float
+    """As `Report.relative_error`, of this output: a part of its own spread."""
+    rmse: float
+    """Root mean square of the differences, in the output's unit."""
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"{self.name}: {self.relative_error:.2g} of its own spread, RMSE {self.rmse:.4g}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,7 @@ class Report:
     is_quantised: bool
     """Whether the file rounds values: the expected error is that of the plan's own rounding."""
     is_finished: bool
-    """Whether a Softmax or the like ends the model: the expected error is that before or after it, whichever is larger."""
+    """Whether a Softmax or the like ends the model: the expected error is that before or after it, the larger one."""
     are_indices: bool
     """Whether the outputs are indices of classes: differences are those of indices, and no errors of values."""
     argmax_agreement: float | None
@@ -95,6 +113,9 @@ class Report:
     """The seconds of each step; None where there was no secure run."""
     is_dithered: bool = False
     """Whether values are rounded by a dither: the oracle has the random numbers of the secure run, or its own."""
+    differences: tuple[OutputDifference, ...] = ()
+    """The difference of each of several outputs; empty where there is one. Larger outputs hide those of smaller ones in
+    `relative_error`."""
 
     @property
     def ok(self) -> bool | None:
@@ -154,7 +175,8 @@ class Report:
         if self.are_indices:
             yield f"expected error of the values behind the classes: {self.expected_error:.2g} of their spread"
         else:
-            yield self._differences()
+            yield self._difference()
+            yield from self._differences()
         if self.outputs == "values" and not self.are_indices:
             yield f"R2 against the float model: {1 - self.relative_error**2:.4f}"
         if self.stats is None:
@@ -164,7 +186,7 @@ class Report:
         within += ", with the run's own dither" if self.is_dithered else ""
         yield f"disagreements with the fixed-point oracle{within}: {self.disagreements}{verdict}"
 
-    def _differences(self) -> str:
+    def _difference(self) -> str:
         before = ", before or after the last operator" if self.is_finished else ""
         if self.is_quantised:
             before += ", without the rounding in the file"
@@ -172,6 +194,13 @@ class Report:
             f"differences to the float model: {self.relative_error:.2g} of its outputs' spread "
             f"({self.expected_error:.2g} expected{before}), RMSE {self.rmse:.4g}, largest {self.max_abs_difference:.4g}"
         )
+
+    def _differences(self) -> Iterator[str]:
+        if len(self.differences) <= MOST_LINES:
+            yield from (f"  {each}" for each in self.differences)
+            return
+        worst = max(self.differences, key=lambda each: each.relative_error)
+        yield f"  the worst of {len(self.differences)} outputs is {worst}; --json has all"
 
     def _costs(self) -> Iterator[str]:
         if self.stats is None:

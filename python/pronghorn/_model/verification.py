@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from pronghorn._inputs import values_clamped
 from pronghorn._model.core import Floats, Progress, native_errors
 from pronghorn._model.expected import ExpectedError
 from pronghorn._model.regression import Regression
-from pronghorn._model.report import Report, StepSeconds
+from pronghorn._model.report import OutputDifference, Report, StepSeconds
 from pronghorn._model.stats import Stats
-from pronghorn._outputs import INDICES, OF_EACH, Classes, Predictions, names_of_values, shapes_of
+from pronghorn._outputs import INDICES, OF_EACH, Classes, Predictions, names_of_values, shapes_of, split
 from pronghorn.errors import InputWarning, RunError
 from pronghorn.onnx import ImportedModel
 
@@ -124,6 +124,7 @@ class Verification:
             max_abs_difference=float(np.abs(runs.secure - runs.floating).max()),
             relative_error=relative_error(runs.secure, runs.floating),
             rmse=_rms(runs.secure - runs.floating),
+            differences=tuple(self._differences(runs)),
             expected_error=expected.error,
             expected_errors=expected.outputs,
             accuracy_float=_accuracy(floating, classes),
@@ -140,6 +141,14 @@ class Verification:
             predicted_for=str(measured or _machine.NOMINAL),
             steps=None if runs.costs is None else self._steps(runs.costs["step_seconds"], measured),
         )
+
+    def _differences(self, runs: Runs) -> Iterator[OutputDifference]:
+        """Those of each of several outputs."""
+        shapes = shapes_of(json.loads(self.compiled.plan_json()))
+        floating = split(runs.floating, shapes)
+        for name, found in split(runs.secure, shapes).items():
+            wanted = floating[name]
+            yield OutputDifference(name, relative_error(found, wanted), _rms(found - wanted))
 
     def _regression(self, targets: Classes | Targets, floating: Floats, fixed: Floats, secure: Floats) -> Regression:
         """The distances to the given values."""
