@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+import pronghorn
+from helpers import floats, model, node
 from pronghorn._outputs import Predictions, kind_of
+from pronghorn.cli import app
 from pronghorn.errors import InputError
 
 
@@ -90,3 +96,27 @@ def test_labels_and_values() -> None:
     np.testing.assert_allclose(logits, [[1, 0.5, 0]], atol=1e-6)
     values = of([[3.25]], [], "values")
     assert (values.classes, values.probabilities) == (None, None)
+
+
+def test_guessed_classes_are_said(tmp_path: Path) -> None:
+    """A regression of several results looks like a classifier."""
+    rows, says = floats(40, 3), "taken for scores of classes; for a regression say --outputs values"
+    proto = model([node("MatMul", "x w", "y")], ("N", 3), {"w": floats(3, 4)})
+    guessed = pronghorn.load(proto, samples=rows)
+    ends = pronghorn.load(
+        model([node("MatMul", "x w", "h"), node("Softmax", "h", "y")], ("N", 3), {"w": floats(3, 4)}), samples=rows
+    )
+    assert says in str(guessed.verify(rows, secure=False))
+    labels = np.arange(40) % 4
+    others = [guessed.verify(rows, outputs=kind, secure=False) for kind in ("values", "classes", "labels")]
+    for other in (*others, guessed.verify(rows, labels, secure=False), ends.verify(rows, secure=False)):
+        assert not other.is_guess
+        assert says not in str(other)
+    file, data, labelled = (tmp_path / name for name in ("m.onnx", "x.npy", "l.npz"))
+    file.write_bytes(proto.SerializeToString())
+    np.save(data, rows)
+    np.savez(labelled, x=rows, y=labels)
+    for path, more, is_said in ((data, [], True), (data, ["--outputs", "values"], False), (labelled, [], False)):
+        found = CliRunner().invoke(app, ["verify", str(file), "--data", str(path), "--no-secure", *more])
+        assert found.exit_code == 0, found.output
+        assert (says in found.stdout) == is_said

@@ -125,6 +125,12 @@ def kind_of(
     return "classes" if max(shape) == count and not others else "values"
 
 
+def is_guess(finish: Sequence[str], kind: str, asked: str | None, truth: npt.NDArray[Any] | None) -> bool:
+    """Whether outputs are taken for scores of classes by their shape alone; arguments are those of `kind_of`, and the
+    kind that it gives."""
+    return kind == "classes" and asked is None and truth is None and not finish
+
+
 def beyond_samples(count: int, images: int) -> str:
     """That so many of the results are beyond those of samples, and what to do."""
     found = "1 result is" if count == 1 else f"{count} results are"

@@ -32,7 +32,7 @@ from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
 from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
-from pronghorn._outputs import Classes, Predictions, kind_of, split
+from pronghorn._outputs import Classes, Predictions, is_guess, kind_of, split
 from pronghorn.errors import InputError, InputWarning, PlanError, RoundingWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
@@ -464,7 +464,8 @@ class Model(Shaped):
         compiled = model._compile(options, stacklevel=3)
         warn_of_scale(inputs, planned_bounds(compiled.plan_json()), stacklevel=2)
         case = Verification(compiled, inputs, options.samples, truth, self.finish, kind, self._imported.is_quantised)
-        return case.report(case.run(self._imported, self._native, cores, progress, enter, secure))
+        report = case.report(case.run(self._imported, self._native, cores, progress, enter, secure))
+        return dataclasses.replace(report, is_guess=self.guesses(outputs, truth))
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -475,6 +476,10 @@ class Model(Shaped):
     def kind(self, asked: str | None = None, truth: npt.NDArray[Any] | None = None) -> str:
         """The kind of the outputs, as `kind_of` says it; a row of several outputs has values."""
         return kind_of(self.finish, self.output_shape, asked, truth, several=len(self.outputs) > 1)
+
+    def guesses(self, asked: str | None, truth: npt.NDArray[Any] | None) -> bool:
+        """Whether `kind` takes outputs for scores of classes by their shape alone."""
+        return not self.class_names and is_guess(self.finish, self.kind(asked, truth), asked, truth)
 
     def _truth(
         self, outputs: str | None, labels: npt.ArrayLike | None, images: int

@@ -113,6 +113,8 @@ class Report:
     """The seconds of each step; None where there was no secure run."""
     is_dithered: bool = False
     """Whether values are rounded by a dither: the oracle has the random numbers of the secure run, or its own."""
+    is_guess: bool = False
+    """Whether the outputs are taken for scores of classes by their shape alone: a regression has such rows, too."""
     differences: tuple[OutputDifference, ...] = ()
     """The difference of each of several outputs; empty where there is one. Larger outputs hide those of smaller ones in
     `relative_error`."""
@@ -172,6 +174,8 @@ class Report:
             )
             found = "oracle" if self.stats is None else "secure run"
             yield f"{found} and float model {alike}: {100 * self.argmax_agreement:.2f} %{of_labels}"
+        if self.is_guess:
+            yield "outputs taken for scores of classes; for a regression say --outputs values (outputs='values')"
         if self.are_indices:
             yield f"expected error of the values behind the classes: {self.expected_error:.2g} of their spread"
         else:

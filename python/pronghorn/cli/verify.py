@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +67,8 @@ class _Case:
     """The class of each image, or its values."""
     kind: str
     """What the outputs are: `classes`, `labels` or `values`."""
+    is_guess: bool
+    """Whether their shape alone says so."""
 
 
 @spread
@@ -109,6 +111,7 @@ def verify(
             progress=bar.progress,
             phase=bar.phase,
         )
+        report = replace(report, is_guess=case.is_guess)
     if html is not None:
         page = case.model.plan().to_html(report)
         write(html, lambda: html.write_text(page, encoding="utf-8"))
@@ -176,4 +179,4 @@ def _read(model: Model, given: Images, preparation: Preparation, calibrate: bool
     known = labels_of(path, found, len(images), total, names, column)
     kind = model.kind(given.outputs, known)
     truth = classes_or_values(known, kind, given.labels, math.prod(model.output_shape))
-    return _Case(model, images, truth, kind)
+    return _Case(model, images, truth, kind, model.guesses(given.outputs, known))
