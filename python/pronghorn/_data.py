@@ -402,7 +402,7 @@ def _refuse_transparent(picture: Picture, path: Path) -> None:
     least, _ = cast("tuple[int, int]", picture.convert("RGBA").getchannel("A").getextrema())
     if least < 255:
         raise InputError(
-            f"{path} has transparent pixels, and models take none\n"
+            f"{path} has transparent pixels, and does not say what is behind them\n"
             "  what to do: save it on the background that the model was trained with, without transparency"
         )
 

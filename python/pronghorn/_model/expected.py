@@ -28,7 +28,7 @@ class ExpectedError:
     """
 
     error: float
-    """Root mean square of the differences over that of the float model's outputs about the mean of each. With fewer than
+    """Root mean square of the differences over that of the float model's outputs about the mean of each. With less than
     four tested samples that differ, and where no output differs: over that of the outputs. Of a model that ends in a
     Softmax or the like it is that of the outputs or of the values before, whichever is larger. Outputs whose spreads
     differ count alike, each as a part of its own spread, where the plan gives them scales."""
