@@ -12,7 +12,7 @@ from pronghorn._model.expected import OutputError
 from pronghorn._model.regression import Regression
 from pronghorn._model.stats import Stats, counted
 
-FAR = 10.0
+FAR = 3.0
 """Differences of so many times what the plan expects say that the images are unlike its samples,"""
 LEAST_FAR = 0.01
 """where they are this part of the outputs' spread, too: smaller ones harm nobody."""
