@@ -77,7 +77,7 @@ def test_unsupported_operators_are_named_in_full() -> None:
         ([node("Concat", "x c", "y", axis=0)], ("N", *IMAGE[1:]), {"c": floats(*IMAGE)}, "batch"),
         ([node("Transpose", "x", "y", perm=[1, 0, 2, 3])], ("N", *IMAGE[1:]), {}, "batch"),
         (
-            [node("Transpose", "x", "t", perm=[1, 0, 2, 3]), node("GlobalMaxPool", "t", "y")],
+            [node("Transpose", "x", "t", perm=[1, 0, 2, 3]), node("DepthToSpace", "t", "y", blocksize=1)],
             IMAGE,
             {},
             "not the first",

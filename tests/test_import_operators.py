@@ -310,7 +310,7 @@ def test_channels_last_examples_of_pytorch() -> None:
     }
     imported = check(model(nodes, (1, 6, 4, 5), constants))
     assert "dense" in kinds(imported)
-    with pytest.raises(UnsupportedModelError, match="not the batch"):
+    with pytest.raises(UnsupportedModelError, match="along the first dimension, the batch"):
         import_onnx(model(nodes, ("N", 6, 4, 5), constants))
 
 

@@ -24,6 +24,7 @@ from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constan
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
 from pronghorn.onnx.joining import join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
+from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import OF_SHAPES, advice_beside, inside, lower, unsupported
 from pronghorn.onnx.reading import Source, initializers, names_read, read
 from pronghorn.onnx.registry import RECURRENT, name_of
@@ -131,7 +132,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     if unrolled:
         refuse_large(proto)
     one_image = source.type.tensor_type.shape.dim[0].dim_value == 1 or unrolled or _is_recurrent(proto)
-    lowering = Lowering(opset, {}, one_image=one_image)
+    lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
     lowering.start(source.name, sizes)
     _lower(_slim(proto, wanted), lowering, output_name)
     result = lowering.values[output_name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from pronghorn.onnx.reading import MOST_DIMENSIONS
 from pronghorn.onnx.registry import OPERATORS
 from pronghorn.onnx.site import Shape, Site
 from pronghorn.onnx.window import Window
+
+if TYPE_CHECKING:
+    from pronghorn.onnx.merging import Targets
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
@@ -51,8 +54,8 @@ MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
 class Value:
     """A value computed from the input: its number in the graph, and its ONNX shape.
 
-    A shape has the batch first, 1. Where the model fixes it at 1, a reshape may drop or move it: then
-    the shape begins with another number, and is the graph's.
+    A shape has the batch first, 1. Where the model fixes it at 1, a reshape may drop or move it, and
+    else merge it with the dimension behind it: then the shape begins with another number, and is the graph's.
     """
 
     index: int
@@ -101,6 +104,8 @@ class Lowering:
     """All nodes that are lowered, for advice."""
     one_image: bool = False
     """Whether the model fixes the batch at 1, or has a recurrent network, before which the batch moves."""
+    targets: Targets | None = None
+    """The shapes that values are reshaped to, for several images."""
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Floats] = field(default_factory=dict)
@@ -132,7 +137,7 @@ class Lowering:
 
     def _usable(self, site: Site, value: Value) -> Value:
         operator = OPERATORS[site.operator]
-        is_raised = not value.batched and operator.pointwise and self.one_image
+        is_raised = not value.batched and operator.pointwise
         if not (value.batched or operator.unbatched or is_raised):
             self.refuse_unbatched(site, value)
         kind = self.finish_of(value)
@@ -165,12 +170,26 @@ class Lowering:
         is_batched = all(self.values[name].batched for name in site.node.input if name in self.values)
         if is_batched and len(shape) == len(value.shape):
             return value
+        if not (is_batched or self.one_image) and shape[:1] == (1,):
+            self.refuse_unbatched(site, Value(value.index, value.inner))
         return self.reshape_onnx(site, value, shape)
 
     def refuse_unbatched(self, site: Site, value: Value) -> NoReturn:
         """Refuses an input whose batch is not where the operator needs it."""
+        if not self.one_image:
+            problem = f"the batch is merged with another dimension in its input, of shape {list(value.shape)}"
+            site.fail(problem, "reshape the value to (batch, ...) before it, or export with a batch of 1")
         problem = f"the batch is not the first dimension of its input, of shape {list(value.shape)}"
-        site.fail(problem, "keep the batch first: export with a free batch size")
+        site.fail(problem, "reshape the value to (batch, ...) before it, or export with a free batch size")
+
+    def not_images(self, site: Site, value: Value, axes: Iterable[int]) -> None:
+        """Refuses an operation along the dimension that the batch is, or is merged with."""
+        if value.batched or not self.one_image:
+            site.not_batch(axes)
+
+    def in_shape_of(self, value: Value, made: Value) -> Value:
+        """`made`, of all dimensions of `value` in the graph, with its batch where `value` has it."""
+        return made if value.batched else Value(made.index, made.inner)
 
     def finish_of(self, value: Value) -> str | None:
         """The operator on the client that `value` comes from, if any."""
@@ -279,6 +298,11 @@ class Lowering:
             problem = f"its result would have shape {list(shape)}"
             site.fail(problem, f"every dimension must be at least 1, and at most {MAX_ELEMENTS} elements in all")
 
+    def repeated(self, site: Site, weight: Floats, times: int) -> Floats:
+        """Weights several times, one behind the other."""
+        self._bounded(site, (times, *weight.shape))
+        return np.tile(weight, (times, *(1 for _ in weight.shape[1:])))
+
     def tensor(self, site: Site, role: str, array: Floats) -> str:
         """Stores weights under a name of their own."""
         name = base = f"{site.name}.{role}"
@@ -325,12 +349,15 @@ class Lowering:
         index = made["inputs"][0]
         return Value(index, (1, *self.nodes[index]["shape"]))
 
-    def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int]) -> Value:
-        """As `reshape`, to an ONNX shape."""
+    def reshape_onnx(self, site: Site, value: Value, shape: Sequence[int], merges: bool = False) -> Value:
+        """As `reshape`, to an ONNX shape. `merges`: whether it may merge the batch with another dimension."""
         found = Value(value.index, tuple(shape))
         # Rows of all images, as a matrix product of a sequence has them, stay apart.
-        are_rows = value.batched and found.shape[1:] == value.shape[1 - len(found.shape) :]
-        if not found.batched and not self.one_image and not (are_rows and len(found.shape) > 1):
+        are_rows = found.inner == value.inner or (
+            value.batched and len(found.shape) > 1 and found.shape[1:] == value.shape[1 - len(found.shape) :]
+        )
+        stays = not value.batched and found.shape[:1] == value.shape[:1]
+        if not (found.batched or self.one_image or are_rows or stays or (merges and found.shape)):
             problem = f"its result has shape {list(shape)}, whose first dimension is not the batch, 1"
             site.fail(problem, "keep the batch as first dimension: export with a batch of 1 or a free batch size")
         if math.prod(shape) != math.prod(value.shape):

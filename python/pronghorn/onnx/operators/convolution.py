@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from pronghorn.onnx.lowering import Lowering, Value
-from pronghorn.onnx.operators.images import as_image, like, spatial_of
+from pronghorn.onnx.operators.images import (
+    as_image,
+    channels_of_parts,
+    like,
+    parts_of_channels,
+    refuse_dimensions,
+    spatial_of,
+)
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
 
-@operator("Conv")
+@operator("Conv", unbatched=True)
 def _conv(lowering: Lowering, site: Site) -> Value:
     value, weight, bias = (lowering.value(site), lowering.required(site, 1), lowering.weights(site, 2))
-    image = as_image(lowering, site, value)
-    channels, groups = image.inner[0], site.integer("group", 1)
+    refuse_dimensions(site, value)
+    channels, groups = value.shape[1], site.integer("group", 1)
     if weight.ndim != len(value.shape) or groups < 1 or weight.shape[1] * groups != channels:
         problem = f"weights of shape {list(weight.shape)} in {groups} groups do not fit {channels} channels"
         site.fail(problem, "repair or export the model again")
     if site.integers("kernel_shape") not in (None, list(weight.shape[2:])):
         site.fail("kernel_shape differs from the shape of the weights", "repair or export the model again")
     spatial = spatial_of(site, weight.shape[2:], value.shape[2:])
-    if weight.ndim == 3:
+    window, rank = spatial.window(), len(value.shape)
+    if rank == 3:
         weight = weight[:, :, None, :]
     bias = None if bias is None else bias.reshape(-1)
-    result = lowering.convolve(site, image, spatial.window(), weight, bias, groups)
-    return like(lowering, site, result, len(value.shape))
+    if value.batched:
+        image = as_image(lowering, site, value)
+        return like(lowering, site, lowering.convolve(site, image, window, weight, bias, groups), rank)
+    parts = value.shape[0]
+    if rank == 3:
+        # Series, one below the other.
+        image = lowering.transpose(site, Value(value.index, (1, *value.shape)), [1, 0, 2])
+        rows = replace(window, output=(parts, window.output[1]))
+        made = lowering.transpose(site, lowering.convolve(site, image, rows, weight, bias, groups), [1, 0, 2])
+        return Value(made.index, made.inner)
+    image, _ = channels_of_parts(lowering, site, value)
+    weight = lowering.repeated(site, weight, parts)
+    bias = None if bias is None else np.tile(bias, parts)
+    made = lowering.convolve(site, image, window, weight, bias, groups * parts)
+    return parts_of_channels(lowering, site, made, parts)

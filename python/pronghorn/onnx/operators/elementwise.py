@@ -82,7 +82,7 @@ def _hard_sigmoid(lowering: Lowering, site: Site) -> Value:
     return lowering.clip(site, line, 0.0, 1.0)
 
 
-@operator("BatchNormalization")
+@operator("BatchNormalization", unbatched=True)
 def _batch_normalization(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     if site.integer("training_mode", 0) or not site.integer("spatial", 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
@@ -26,31 +27,33 @@ def _plain(lowering: Lowering, site: Site) -> Value:
     return lowering.emit(site, {"kind": kind}, [value], value.inner)
 
 
-@operator("Softmax", on_result=True)
+@operator("Softmax", on_result=True, unbatched=True)
 def _softmax(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     return _softmax_over(lowering, site, value, _softmax_axes(site, value))
 
 
 def _softmax_over(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> Value:
-    if _is_whole(value, axes):
-        return lowering.emit(site, {"kind": "softmax"}, [value], value.inner)
-    axis = _axis(site, value, axes)
-    return lowering.emit(site, {"kind": "along", "of": "softmax", "axis": axis}, [value], value.inner)
+    op: dict[str, Any] = {"kind": "softmax"}
+    if value.batched and _is_whole(value, axes):
+        return lowering.emit(site, op, [value], value.inner)
+    op = {"kind": "along", "of": "softmax", "axis": _axis(lowering, site, value, axes)}
+    return lowering.in_shape_of(value, lowering.emit(site, op, [value], value.inner))
 
 
-@operator("LogSoftmax", on_result=True)
+@operator("LogSoftmax", on_result=True, unbatched=True)
 def _log_softmax(lowering: Lowering, site: Site) -> Value:
     """Also `x - logsumexp(x)` (endings.py): over one axis at any opset, and of rows where the sum is made a column."""
     value = lowering.value(site)
     if site.integer("rank", len(value.shape)) != len(value.shape):
         problem = f"it subtracts a column from a value of shape {list(value.shape)}"
         site.fail(problem, f"keep the axis of the sum (keepdims=1), {CUT}")
-    axis = _axis(site, value, _softmax_axes(site, value))
-    return lowering.emit(site, {"kind": "along", "of": "log_softmax", "axis": axis}, [value], value.inner)
+    axis = _axis(lowering, site, value, _softmax_axes(site, value))
+    made = lowering.emit(site, {"kind": "along", "of": "log_softmax", "axis": axis}, [value], value.inner)
+    return lowering.in_shape_of(value, made)
 
 
-@operator("ArgMax", on_result=True)
+@operator("ArgMax", on_result=True, unbatched=True)
 def _arg_max(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
@@ -58,13 +61,14 @@ def _arg_max(lowering: Lowering, site: Site) -> Value:
     keep = site.integer("keepdims", 1)
     if site.integer("select_last_index", 0):
         site.fail("select_last_index is not supported", "the first of equal values is taken")
-    if _is_whole(value, [axis]):
+    if value.batched and _is_whole(value, [axis]):
         result = lowering.emit(site, {"kind": "arg_max"}, [value], [1] if keep else [])
         return lowering.reshape(site, result, [1] * (rank - 1 if keep else rank - 2))
-    inner = _axis(site, value, [axis])
+    inner = _axis(lowering, site, value, [axis])
     left = [size for place, size in enumerate(value.inner) if place != inner]
     result = lowering.emit(site, {"kind": "along", "of": "arg_max", "axis": inner}, [value], left)
-    return lowering.reshape(site, result, [*left[:inner], 1, *left[inner:]] if keep else left)
+    made = lowering.reshape(site, result, [*left[:inner], 1, *left[inner:]] if keep else left)
+    return lowering.in_shape_of(value, made)
 
 
 def _is_whole(value: Value, axes: Iterable[int]) -> bool:
@@ -72,18 +76,18 @@ def _is_whole(value: Value, axes: Iterable[int]) -> bool:
     return math.prod(value.shape[axis] for axis in axes) == math.prod(value.shape)
 
 
-def _axis(site: Site, value: Value, axes: Iterable[int]) -> int:
+def _axis(lowering: Lowering, site: Site, value: Value, axes: Iterable[int]) -> int:
     """The one axis, batch not counted, that an operation is over."""
     axes = [axis for axis in axes if value.shape[axis] > 1] or list(axes)[-1:]
-    if axes == [0]:
+    if axes == [0] and (value.batched or not lowering.one_image):
         site.fail("it works over the batch (axis 0)", "choose an axis of an image: its result would depend on others")
-    if len(axes) > 1 or not value.batched:
+    if len(axes) > 1:
         name = site.input(0)
         site.fail(
             f"it works on parts of a value of shape {list(value.shape)} that are no axis",
             f"export with opset 13 or later, or end the model before it (--output {name}, output={name!r})",
         )
-    return axes[0] - 1
+    return axes[0] - int(value.batched)
 
 
 def _softmax_axes(site: Site, value: Value) -> list[int]:

@@ -12,17 +12,41 @@ from pronghorn.onnx.window import Spatial
 
 def as_image(lowering: Lowering, site: Site, value: Value) -> Value:
     """`(C, L)` as `(C, 1, L)`; `(C, H, W)` as it is."""
-    if len(value.shape) not in (3, 4):
-        problem = f"its input has {len(value.shape) - 2} spatial dimensions"
-        site.fail(problem, "1 and 2 are supported: (batch, C, L) and (batch, C, H, W)")
+    refuse_dimensions(site, value)
     if len(value.shape) == 4:
         return value
     return lowering.reshape(site, value, (value.inner[0], 1, value.inner[1]))
 
 
+def refuse_dimensions(site: Site, value: Value) -> None:
+    """Refuses what is neither a series nor an image."""
+    if len(value.shape) not in (3, 4):
+        problem = f"its input has {len(value.shape) - 2} spatial dimensions"
+        site.fail(problem, "1 and 2 are supported: (batch, C, L) and (batch, C, H, W)")
+
+
 def like(lowering: Lowering, site: Site, image: Value, rank: int) -> Value:
     """Undoes `_image` for a value of ONNX rank `rank`."""
     return image if rank == 4 else lowering.reshape(site, image, (image.inner[0], image.inner[2]))
+
+
+def channels_of_parts(lowering: Lowering, site: Site, value: Value) -> tuple[Value, int]:
+    """A value of several images that are merged into the batch, `(T, C, ...)`, as one image of `T * C` channels, for
+    operators that compute each channel by itself; and `T`. A value with its batch first as it is, and 0.
+    """
+    if value.batched or len(value.shape) < 2:
+        return value, 0
+    parts, channels, *size = value.shape
+    return lowering.reshape(site, value, (parts * channels, *size)), parts
+
+
+def parts_of_channels(lowering: Lowering, site: Site, value: Value, parts: int) -> Value:
+    """Undoes `channels_of_parts`."""
+    if parts == 0:
+        return value
+    channels, *size = value.inner
+    inner = (parts, channels // parts, *size)
+    return Value(lowering.reshape(site, value, inner).index, inner)
 
 
 def spatial_of(site: Site, kernel: Sequence[int], size: Sequence[int], ceil: bool = False) -> Spatial:

@@ -13,7 +13,7 @@ from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
 
 
-@operator("Gemm")
+@operator("Gemm", unbatched=True)
 def _gemm(lowering: Lowering, site: Site) -> Value:
     value, matrix = lowering.value(site), lowering.required(site, 1)
     addend = lowering.weights(site, 2)
@@ -31,7 +31,8 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
             bias = np.broadcast_to(addend * np.float32(site.number("beta", 1.0)), (1, len(weight))).reshape(-1)
         except ValueError:
             site.fail(f"its C of shape {list(addend.shape)} does not fit (1, {len(weight)})", "repair the model")
-    return lowering.dense(site, value, lowering.floats(site, weight, "B"), bias)
+    weight = lowering.floats(site, weight, "B")
+    return _matmul_last(lowering, site, value, weight, bias)
 
 
 @operator("MatMul", unbatched=True)
@@ -45,10 +46,9 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
         matrix = matrix.reshape(matrix.shape[-2:])
     if matrix.ndim == 1 and left and len(value.inner) >= 1 and value.inner[-1] == matrix.shape[0]:
         product = _matmul_last(lowering, site, value, matrix[None, :])
-        return lowering.reshape(site, product, value.inner[:-1])
+        return lowering.reshape_onnx(site, product, value.shape[:-1], merges=not value.batched)
     if matrix.ndim == 2 and left and len(value.shape) >= 2 and value.shape[-1] == matrix.shape[0]:
-        product = _matmul_last(lowering, site, value, matrix.T)
-        return product if value.batched else Value(product.index, product.inner)
+        return _matmul_last(lowering, site, value, matrix.T)
     if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.batched and value.shape[1] == matrix.shape[1]:
         return mix(lowering, site, value, matrix)
     problem = f"a matrix of shape {list(matrix.shape)} with a value of shape {list(value.shape)} is not supported"
@@ -58,17 +58,19 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
     )
 
 
-def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats) -> Value:
-    """A matrix over the last dimension: a dense layer, or a 1x1 convolution between
-    transpositions."""
+def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:
+    """A matrix over the last dimension, and a summand for each of its rows: a dense layer, or a 1x1 convolution
+    between transpositions."""
     inner = (*value.inner[:-1], weight.shape[0])
     rows, features = math.prod(value.inner[:-1]), value.inner[-1]
     if rows == 1:
         flat = lowering.reshape(site, value, (features,))
-        return lowering.reshape(site, lowering.dense(site, flat, weight, None), inner)
+        made = lowering.reshape(site, lowering.dense(site, flat, weight, bias), inner)
+        return lowering.in_shape_of(value, made)
     columns = lowering.transpose(site, lowering.reshape(site, value, (rows, features)), [1, 0])
-    mixed = mix(lowering, site, columns, weight)
-    return lowering.reshape(site, lowering.transpose(site, mixed, [1, 0]), inner)
+    mixed = mix(lowering, site, columns, weight, bias)
+    made = lowering.reshape(site, lowering.transpose(site, mixed, [1, 0]), inner)
+    return lowering.in_shape_of(value, made)
 
 
 def mix(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:

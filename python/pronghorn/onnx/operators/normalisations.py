@@ -11,16 +11,20 @@ import math
 
 import numpy as np
 
-from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.lowering import Array, Floats, Lowering, Value
+from pronghorn.onnx.operators.images import channels_of_parts, parts_of_channels
 from pronghorn.onnx.operators.pooling import mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
+
+OF_CHANNELS = 21
+"""The opset from which GroupNormalization has a factor and a summand for each channel."""
 
 LEAST_EPSILON, MOST_EPSILON = 1e-12, 1.0
 """A smaller epsilon counts as the least: it matters to no value of float32 but zero."""
 
 
-@operator("LayerNormalization")
+@operator("LayerNormalization", unbatched=True)
 def _layer_normalization(lowering: Lowering, site: Site) -> Value:
     """Over all axes from `axis` on, then a factor and a summand for each element of these axes."""
     value, axes = _last_axes(lowering, site)
@@ -29,7 +33,7 @@ def _layer_normalization(lowering: Lowering, site: Site) -> Value:
     return normalised(lowering, site, value, axes, 1e-5, mul, add)
 
 
-@operator("RMSNormalization")
+@operator("RMSNormalization", unbatched=True)
 def _rms_normalization(lowering: Lowering, site: Site) -> Value:
     """By the root of the mean square over all axes from `axis` on, then a factor for each element of these axes."""
     value, axes = _last_axes(lowering, site)
@@ -37,7 +41,7 @@ def _rms_normalization(lowering: Lowering, site: Site) -> Value:
     return normalised(lowering, site, value, axes, 1e-5, mul, centred=False)
 
 
-@operator("MeanVarianceNormalization")
+@operator("MeanVarianceNormalization", unbatched=True)
 def _mean_variance_normalization(lowering: Lowering, site: Site) -> Value:
     """Over any axes but the batch. Exporters' own pattern becomes this (normalisation_pattern.py), with its `epsilon`,
     `centred=0` where it subtracts no mean, and `spatial=1` where its axes are all behind the channels."""
@@ -47,30 +51,38 @@ def _mean_variance_normalization(lowering: Lowering, site: Site) -> Value:
     return normalised(lowering, site, value, sorted(axes), 0.0, centred=bool(site.integer("centred", 1)))
 
 
-@operator("InstanceNormalization")
+@operator("InstanceNormalization", unbatched=True)
 def _instance_normalization(lowering: Lowering, site: Site) -> Value:
     """Each channel over its places, then a factor and a summand for each channel."""
-    value = lowering.value(site)
+    value, parts = channels_of_parts(lowering, site, lowering.value(site))
     if len(value.shape) < 3:
         site.fail(f"it has no places to normalise over: its input has shape {list(value.shape)}", "give it an image")
     made = normalised(lowering, site, value, list(range(2, len(value.shape))), 1e-5)
-    return _of_channels(lowering, site, made)
+    constants = [lowering.required(site, position) for position in (1, 2)]
+    return parts_of_channels(lowering, site, _of_channels(lowering, site, made, constants, parts), parts)
 
 
-@operator("GroupNormalization")
+@operator("GroupNormalization", unbatched=True)
 def _group_normalization(lowering: Lowering, site: Site) -> Value:
-    """Each group of channels over these and their places, then a factor and a summand for each channel."""
-    value = lowering.value(site)
-    groups = site.integer("num_groups", 1)
-    channels = value.inner[0]
+    """Each group of channels over these and their places, then a factor and a summand for each channel, before opset
+    21 for each group."""
+    given = lowering.value(site)
+    groups, channels = site.integer("num_groups", 1), given.shape[1] if len(given.shape) > 1 else 1
     if groups < 1 or channels % groups:
         site.fail(f"{channels} channels are no {groups} groups", "make num_groups a divisor of the channels")
-    grouped = lowering.reshape(site, value, (groups, math.prod(value.inner) // groups))
-    made = normalised(lowering, site, grouped, [2], 1e-5)
-    return _of_channels(lowering, site, lowering.reshape(site, made, value.inner))
+    constants = [lowering.required(site, position) for position in (1, 2)]
+    if site.opset < OF_CHANNELS:
+        for constant in constants:
+            _refuse_others(site, constant, groups, "group")
+        constants = [np.repeat(constant, channels // groups) for constant in constants]
+    value, parts = channels_of_parts(lowering, site, given)
+    rows = groups * max(parts, 1)
+    grouped = lowering.reshape(site, value, (rows, math.prod(value.inner) // rows))
+    made = lowering.reshape(site, normalised(lowering, site, grouped, [2], 1e-5), value.inner)
+    return parts_of_channels(lowering, site, _of_channels(lowering, site, made, constants, parts), parts)
 
 
-@operator("LpNormalization")
+@operator("LpNormalization", unbatched=True)
 def _lp_normalization(lowering: Lowering, site: Site) -> Value:
     """By the root of the sum of squares over one axis. A norm that exporters expand is no larger than the value."""
     value = lowering.value(site)
@@ -98,7 +110,6 @@ def _last_axes(lowering: Lowering, site: Site) -> tuple[Value, list[int]]:
 
 def of_unit_length(lowering: Lowering, site: Site, value: Value, axis: int) -> Value:
     """`x / sqrt(sum(x^2))` over an axis (batch counted); zeros stay zeros."""
-    site.not_batch([axis])
     count = value.shape[axis]
     return normalised(lowering, site, value, [axis], 0.0, np.full(count, 1 / math.sqrt(count)), centred=False)
 
@@ -125,7 +136,11 @@ def normalised(
         add: a summand for each.
         centred: whether the mean is subtracted.
     """
-    site.not_batch(axes)
+    lowering.not_images(site, value, axes)
+    if not value.batched:
+        raised, behind = Value(value.index, (1, *value.shape)), [axis + 1 for axis in axes]
+        made = normalised(lowering, site, raised, behind, epsilon, mul, add, centred)
+        return lowering.in_shape_of(value, made)
     if not axes:
         site.fail("it normalises over no axis", "name the axes of the features")
     epsilon = site.number("epsilon", epsilon)
@@ -160,16 +175,21 @@ def _of_rows(
     return lowering.affine(site, product, math.sqrt(part) * factor, 0.0 if add is None else summand)
 
 
-def _of_channels(lowering: Lowering, site: Site, value: Value) -> Value:
-    """A factor and a summand for each channel."""
+def _of_channels(lowering: Lowering, site: Site, value: Value, constants: list[Floats], parts: int) -> Value:
+    """A factor and a summand for each channel, alike in all parts."""
     channels = value.inner[0]
-    constants = [lowering.required(site, position) for position in (1, 2)]
     for constant in constants:
-        if constant.size != channels:
-            problem = f"its constant of shape {list(constant.shape)} does not fit {channels} channels"
-            site.fail(problem, "give one number a channel")
-    mul, add = (constant.reshape(1, channels, *(1 for _ in value.inner[1:])) for constant in constants)
+        _refuse_others(site, constant, channels // max(parts, 1), "channel")
+    shape = (1, channels, *(1 for _ in value.inner[1:]))
+    mul, add = (np.tile(constant.reshape(-1), max(parts, 1)).reshape(shape) for constant in constants)
     return lowering.affine(site, value, mul, add)
+
+
+def _refuse_others(site: Site, constant: Floats, count: int, owner: str) -> None:
+    """Refuses a constant that has not one number for each of `count` owners."""
+    if constant.size != count:
+        problem = f"its constant of shape {list(constant.shape)} does not fit {count} {owner}s"
+        site.fail(problem, f"give one number a {owner}")
 
 
 def _of_axes(lowering: Lowering, site: Site, position: int, value: Value, axes: list[int]) -> Array | None:

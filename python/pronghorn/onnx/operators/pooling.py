@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
-from pronghorn.onnx.operators.images import as_image, like, spatial_of
+from pronghorn.onnx.operators.images import as_image, channels_of_parts, like, parts_of_channels, spatial_of
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
@@ -16,20 +16,20 @@ MOST_FACTORS = 4
 """Most values of one product: each pair of them takes precision."""
 
 
-@operator("MaxPool")
+@operator("MaxPool", unbatched=True)
 def _max_pool(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
+    value, parts = channels_of_parts(lowering, site, lowering.value(site))
     image = as_image(lowering, site, value)
     spatial = spatial_of(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
     window = spatial.window(extra=True)
     op = {"kind": "max_pool", "window": window.json()}
     result = lowering.emit(site, op, [image], (image.inner[0], *window.output))
-    return like(lowering, site, result, len(value.shape))
+    return parts_of_channels(lowering, site, like(lowering, site, result, len(value.shape)), parts)
 
 
-@operator("AveragePool")
+@operator("AveragePool", unbatched=True)
 def _average_pool(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
+    value, parts = channels_of_parts(lowering, site, lowering.value(site))
     image = as_image(lowering, site, value)
     spatial = spatial_of(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
     include = bool(site.integer("count_include_pad", 0))
@@ -42,27 +42,32 @@ def _average_pool(lowering: Lowering, site: Site) -> Value:
     window = spatial.window(extra=True)
     op = {"kind": "average_pool", "window": window.json(), "count_include_pad": include}
     result = lowering.emit(site, op, [image], (image.inner[0], *window.output))
-    return like(lowering, site, result, len(value.shape))
+    return parts_of_channels(lowering, site, like(lowering, site, result, len(value.shape)), parts)
 
 
-@operator("GlobalAveragePool")
+@operator("GlobalAveragePool", unbatched=True)
 def _global_average_pool(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
-    return mean(lowering, site, value, list(range(2, len(value.shape))), keep=True)
+    value, parts = channels_of_parts(lowering, site, lowering.value(site))
+    made = mean(lowering, site, value, list(range(2, len(value.shape))), keep=True)
+    return parts_of_channels(lowering, site, made, parts)
 
 
-@operator("GlobalMaxPool")
+@operator("GlobalMaxPool", unbatched=True)
 def _global_max_pool(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
-    return _maximum(lowering, site, value, list(range(2, len(value.shape))), keep=True)
+    value, parts = channels_of_parts(lowering, site, lowering.value(site))
+    made = _maximum(lowering, site, value, list(range(2, len(value.shape))), keep=True)
+    return parts_of_channels(lowering, site, made, parts)
 
 
-@operator("ReduceL2", "ReduceSumSquare")
+@operator("ReduceL2", "ReduceSumSquare", unbatched=True)
 def _reduce_squares(lowering: Lowering, site: Site) -> Value:
     """A sum of squares; of a norm the client takes the root."""
     value = lowering.value(site)
-    total = _over_axes(lowering, site, lowering.times(site, value, value), "ReduceSum")
-    return lowering.emit(site, {"kind": "sqrt"}, [total], total.inner) if site.operator == "ReduceL2" else total
+    square = lowering.in_shape_of(value, lowering.times(site, value, value))
+    total = _over_axes(lowering, site, square, "ReduceSum")
+    if site.operator == "ReduceSumSquare":
+        return total
+    return lowering.in_shape_of(total, lowering.emit(site, {"kind": "sqrt"}, [total], total.inner))
 
 
 @operator("ReduceMin", unbatched=True)
@@ -149,14 +154,15 @@ def _reduced(
     image_shape = (channels, *moved.inner[1:]) if len(moved.inner) == 3 and len(kept) == 1 else None
     reduced = math.prod(value.shape[axis] for axis in axes)
     image = lowering.reshape(site, moved, image_shape or (channels, 1, reduced))
-    return lowering.reshape_onnx(site, pool(image), shape)
+    return lowering.reshape_onnx(site, pool(image), shape, merges=not value.batched)
 
 
 def _refuse_batch(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> None:
     """Refuses a reduction over the batch. Where it is not first, as behind a recurrent network, it is a dimension of
-    size 1: one must stay.
+    size 1: one must stay. Without any, it is merged with the first.
     """
-    if value.batched:
-        site.not_batch(axes)
-    elif not lowering.one_image or not any(size == 1 and axis not in axes for axis, size in enumerate(value.shape)):
+    lowering.not_images(site, value, axes)
+    if value.batched or not lowering.one_image or (1 not in value.shape and 0 not in axes):
+        return
+    if not any(size == 1 and axis not in axes for axis, size in enumerate(value.shape)):
         lowering.refuse_unbatched(site, value)

@@ -60,7 +60,7 @@ def _split(lowering: Lowering, site: Site) -> list[Value]:
 def _taken(lowering: Lowering, site: Site, value: Value, axis: int, places: Sequence[int]) -> Value:
     """Places along an axis, batch counted where it is the first."""
     first = int(value.batched)
-    site.not_batch([axis] if axis < first else [])
+    lowering.not_images(site, value, [axis])
     taken = lowering.take(site, value, axis - first, len(places), places.__getitem__)
     return lowering.reshape_onnx(site, taken, (*value.shape[:axis], len(places), *value.shape[axis + 1 :]))
 
@@ -81,11 +81,12 @@ def _gather(lowering: Lowering, site: Site) -> Value:
     wrong = [place for place in places if not -size <= place < size]
     if wrong:
         site.fail(f"index {wrong[0]} does not exist among {size} places", "correct the indices")
-    if axis < first and not (lowering.one_image and len(places) == 1):
-        site.not_batch([axis])
+    if not (axis < first and lowering.one_image and len(places) == 1):
+        lowering.not_images(site, value, [axis])
     image = axis < first
     taken = value if image else lowering.take(site, value, axis - first, len(places), lambda at: places[at] % size)
-    return lowering.reshape_onnx(site, taken, [*value.shape[:axis], *array.shape, *value.shape[axis + 1 :]])
+    shape = [*value.shape[:axis], *array.shape, *value.shape[axis + 1 :]]
+    return lowering.reshape_onnx(site, taken, shape, merges=not value.batched)
 
 
 @operator("GatherND")

@@ -12,8 +12,9 @@ from onnx import TensorProto
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.merging import merges_images
 from pronghorn.onnx.registry import operator
-from pronghorn.onnx.site import Site
+from pronghorn.onnx.site import Shape, Site
 
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
@@ -48,7 +49,9 @@ def _flatten(lowering: Lowering, site: Site) -> Value:
     if not -rank <= axis <= rank:
         site.fail(f"axis {axis} does not exist in {rank} dimensions", "correct the axis")
     axis = axis + rank if axis < 0 else axis
-    return lowering.reshape_onnx(site, value, (math.prod(value.shape[:axis]), math.prod(value.shape[axis:])))
+    lowering.not_images(site, value, [axis] if not value.batched else [])
+    shape = (math.prod(value.shape[:axis]), math.prod(value.shape[axis:]))
+    return lowering.reshape_onnx(site, value, shape, merges=True)
 
 
 @operator("Reshape", on_result=True, unbatched=True)
@@ -57,15 +60,17 @@ def _reshape(lowering: Lowering, site: Site) -> Value:
     if target is None:
         site.fail("its shape is absent", "repair the model")
     copy = not site.integer("allowzero", 0)
-    shape = [int(size) for size in target.flat]
-    for axis, size in enumerate(shape):
-        if size == 0 and copy and axis < len(value.shape):
-            shape[axis] = value.shape[axis]
-    if shape.count(-1) == 1:
-        rest = -math.prod(shape)
-        if rest > 0:
-            shape[shape.index(-1)] = math.prod(value.shape) // rest
-    return lowering.reshape_onnx(site, value, shape)
+
+    def made(target: list[int], before: Shape) -> Shape:
+        shape = [
+            before[axis] if size == 0 and copy and axis < len(before) else size for axis, size in enumerate(target)
+        ]
+        rest = -math.prod(shape) if shape.count(-1) == 1 else 0
+        return tuple(math.prod(before) // rest if size == -1 and rest > 0 else size for size in shape)
+
+    shape = made([int(size) for size in target.flat], value.shape)
+    merges = merges_images(lowering, site, value, shape, made)
+    return lowering.reshape_onnx(site, value, shape, merges)
 
 
 @operator("Squeeze", on_result=True, unbatched=True)
@@ -86,6 +91,7 @@ def _unsqueeze(lowering: Lowering, site: Site) -> Value:
     if axes is None:
         site.fail("its axes are absent", "repair the model")
     found = site.axes(axes, len(value.shape) + len(axes))
+    lowering.not_images(site, value, found if not value.batched else [])
     shape, sizes = [], iter(value.shape)
     for axis in range(len(value.shape) + len(axes)):
         shape.append(1 if axis in found else next(sizes))
@@ -195,8 +201,9 @@ def _concat(lowering: Lowering, site: Site) -> Value:
         site.fail("its inputs differ in another dimension than the axis", "repair the model")
     # A batch of one image may stand anywhere, or become part of another dimension.
     whole = lowering.one_image and (axis == 0 or not all(value.batched for value in values.values()))
-    first = 0 if whole else 1
-    site.not_batch([axis + 1 - first])
+    merged = not lowering.one_image and not any(value.batched for value in values.values())
+    first = 0 if whole or merged else 1
+    site.not_batch([axis if merged else axis + 1 - first])
     result = [*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :]]
     parts: list[Value | int] = [
         lowering.reshape(site, values[name], shape[first:]) if name in values else shape[axis]

@@ -1,0 +1,107 @@
+"""Values whose batch is merged with another dimension, as `x.reshape(-1, F)` makes of `(N, T, F)`.
+
+While importing, such a value has shape `(T, F)`: of `N` images it has `(N * T, F)`. A reshape may hide that it mixes
+images: `(N * T, F)` and `(T, N, F)` are alike for one image. So shapes are computed for several images too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, NodeProto, helper
+
+from pronghorn.onnx.folding import small_results
+from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.reading import initializers
+from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.site import Shape, Site
+
+SEVERAL = 3
+"""A number of images for which shapes are computed."""
+
+SMALL = 64
+"""Most elements of a constant that shapes are computed from."""
+
+Target = Callable[[list[int], Shape], Shape]
+"""The shape that a reshape with a target makes of a value's."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The constants of a model that follow from shapes, for several images."""
+
+    makers: Mapping[str, NodeProto]
+    stored: Mapping[str, Array]
+
+    @classmethod
+    def of(cls, graph: GraphProto) -> Targets:
+        """Those of a graph whose constants are not folded yet."""
+        makers = {name: node for node in graph.node for name in node.output if name}
+        return cls(makers, initializers(t for t in graph.initializer if math.prod(t.dims) <= SMALL))
+
+    def find(self, lowering: Lowering, name: str) -> Array | None:
+        """A constant for several images; None where it cannot be computed."""
+        found = dict(self.stored)
+        waiting = [name]
+        while waiting:
+            node = self.makers.get(waiting[-1])
+            if waiting[-1] in found:
+                waiting.pop()
+            elif node is None or len(waiting) > len(self.makers):
+                return None
+            elif name_of(node) in ("Shape", "Size"):
+                shape = lowering.shape_of(node.input[0])
+                if shape is None:
+                    return None
+                found[waiting.pop()] = _shape(node, of_several(shape) if node.input[0] in lowering.values else shape)
+            elif unknown := [each for each in node.input if each and each not in found]:
+                waiting.extend(unknown)
+            else:
+                made = small_results(node, found, lowering.opset, SMALL)
+                if waiting[-1] not in made:
+                    return None
+                found.update(made)
+        return found[name]
+
+
+def of_several(shape: Shape) -> Shape:
+    """The shape for several images of a value that has `shape` for one."""
+    return (SEVERAL * shape[0], *shape[1:])
+
+
+def merges_images(lowering: Lowering, site: Site, value: Value, shape: Shape, target: Target) -> bool:
+    """Whether a reshape merges the batch with another dimension, or splits it again, for any number of images.
+
+    Args:
+        lowering: the graph.
+        site: the Reshape.
+        value: its input.
+        shape: the shape of its result for one image.
+        target: the shape for several images, by its input and the shape of the value.
+
+    Raises:
+        UnsupportedModelError: it mixes images.
+    """
+    if lowering.one_image or (value.batched and shape[:1] == (1,)) or not (value.shape and shape):
+        return False
+    advice = "keep the images of a batch apart: reshape to (batch, ...), or export with a batch of 1"
+    constant = lowering.targets.find(lowering, site.input(1)) if lowering.targets is not None else None
+    if constant is None:
+        site.fail("it merges the batch with another dimension, to a shape that is not known", advice)
+    before = of_several(value.shape)
+    several = target([int(size) for size in constant.flat], before)
+    if math.prod(several) != math.prod(before):
+        return False  # The model runs for one image only.
+    if several != of_several(shape):
+        problem = f"of {SEVERAL} images it makes shape {list(several)}, and of one {list(shape)}: it mixes images"
+        site.fail(problem, advice)
+    return True
+
+
+def _shape(node: NodeProto, shape: Shape) -> Array:
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
+    return np.array(part if node.op_type == "Shape" else math.prod(shape), np.int64)
