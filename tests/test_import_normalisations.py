@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,20 @@ def test_instance_normalization(shape: tuple[Any, ...]) -> None:
 def test_group_normalization(shape: tuple[Any, ...], groups: int) -> None:
     given = {name: 1 + floats(shape[1]) / 4 for name in "sb"}
     check(model([node("GroupNormalization", "x s b", "y", num_groups=groups)], shape, given, opset=21))
+
+
+@pytest.mark.parametrize("opset", [18, 20])
+def test_group_normalization_of_a_factor_for_each_group(opset: int, tmp_path: Path) -> None:
+    """Its form before opset 21, which onnx's checker calls deprecated and runtimes run."""
+    given = {name: 1 + floats(3) / 4 for name in "sb"}
+    proto = model([node("GroupNormalization", "x s b", "y", num_groups=3)], ("N", 6, 4, 5), given, opset=opset)
+    assert {each.domain for each in check(proto).reference.graph.node} == {""}
+    onnx.save(proto, tmp_path / "model.onnx")
+    assert import_onnx(tmp_path / "model.onnx").output_shape == (6, 4, 5)
+    given["s"] = floats(6)
+    proto = model([node("GroupNormalization", "x s b", "y", num_groups=3)], ("N", 6, 4, 5), given, opset=opset)
+    with pytest.raises(UnsupportedModelError, match="does not fit 3 groups"):
+        import_onnx(proto)
 
 
 def test_group_normalization_as_older_exporters_write_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
@@ -28,6 +29,12 @@ OLDEST_OPSET = 7
 
 ADDED_OPSET = 13
 """The version of the standard operators in a model that has none of its own: the import adds some."""
+
+DEPRECATED = {"GroupNormalization": range(18, 21)}
+"""Operators that onnx's checker refuses as deprecated, and their versions of the operator set."""
+
+ASIDE = "pronghorn.deprecated"
+"""A domain for them while a model is checked."""
 
 OF_EXPORTERS = {"Erfc": "use the approximate GELU: keras.activations.gelu(x, approximate=True)"}
 """What to do about operators of exporters that ONNX does not have."""
@@ -230,18 +237,44 @@ def _check(proto: ModelProto, path: str | None) -> int:
     open_ended = [tensor for tensor in entries if tensor.elem_type and not tensor.HasField("shape")]
     for tensor in open_ended:
         tensor.shape.SetInParent()
-    # Large weights are not copied for a file as it is.
-    checked = proto if path is None or open_ended else path
-    try:
-        _guarded("the model is damaged", lambda: onnx.checker.check_model(checked))
-    except ModelFileError:
-        # Runtimes take nodes in any order, and some tools write them so.
-        if not _sort(proto.graph):
-            raise
-        _guarded("the model is damaged", lambda: onnx.checker.check_model(proto))
+    with _deprecated_aside(proto, versions[0]) as aside:
+        # Large weights are not copied for a file as it is.
+        checked = proto if path is None or open_ended or aside else path
+        try:
+            _guarded("the model is damaged", lambda: onnx.checker.check_model(checked))
+        except ModelFileError:
+            # Runtimes take nodes in any order, and some tools write them so.
+            if not _sort(proto.graph):
+                raise
+            _guarded("the model is damaged", lambda: onnx.checker.check_model(proto))
     for tensor in open_ended:
         tensor.ClearField("shape")
     return int(versions[0])
+
+
+@contextmanager
+def _deprecated_aside(proto: ModelProto, opset: int) -> Iterator[bool]:
+    """Gives operators that the checker refuses as deprecated, and runtimes run, a domain of their own meanwhile. Says
+    whether there are any.
+    """
+    found = any(_is_deprecated(node, opset) for node in proto.graph.node)
+    if not found:
+        yield False
+        return
+    proto.opset_import.append(onnx.helper.make_opsetid(ASIDE, 1))
+    for node in proto.graph.node:
+        node.domain = ASIDE if _is_deprecated(node, opset) else node.domain
+    try:
+        yield True
+    finally:
+        del proto.opset_import[-1]
+        # Sorting makes new nodes.
+        for node in proto.graph.node:
+            node.domain = "" if node.domain == ASIDE else node.domain
+
+
+def _is_deprecated(node: NodeProto, opset: int) -> bool:
+    return node.domain in ("", "ai.onnx") and opset in DEPRECATED.get(node.op_type, ())
 
 
 def _sort(graph: GraphProto) -> bool:
