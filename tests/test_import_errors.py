@@ -146,6 +146,27 @@ def test_input_without_a_shape() -> None:
     assert "batch dimension" in str(refused(model([node("Relu", "x", "y")], (3,))))
 
 
+def test_an_input_of_one_dimension() -> None:
+    error = refused(model([node("Relu", "x", "y")], ("N",)))
+    assert "--shape" not in error.advice
+    assert "(batch, features)" in error.advice
+    nodes = [node("Cast", "x", "i", to=TensorProto.INT64), node("Gather", "w i", "g"), node("Relu", "g", "y")]
+    error = refused(model(nodes, ("N",), {"w": floats(5, 3)}))
+    assert "private index, the input 'x'" in str(error)
+    assert error.node == "node_g"
+    assert "one-hot" in error.advice
+
+
+def test_ends_beside_other_outputs() -> None:
+    nodes = [node("Gemm", "x w", "h"), node("Softmax", "h", "a"), node("Sigmoid", "h", "b")]
+    proto = model(nodes, ("N", 5), {"w": floats(5, 3)}, outputs=("a", "b"))
+    error = refused(proto, output=["a", "b"])
+    assert "output 'a' comes after Softmax" in str(error)
+    assert error.node is None
+    assert "a,b" not in str(error)
+    assert "--output h --output b" in error.advice
+
+
 def test_several_outputs_and_inputs() -> None:
     nodes = [node("Gemm", "x w", "a"), node("Relu", "a", "b")]
     proto = model(nodes, ("N", 5), GEMM, outputs=["a", "b"])

@@ -213,6 +213,9 @@ def test_columns_are_chosen() -> None:
     assert kinds(imported) == ["input", "dense", "take"]
     with pytest.raises(UnsupportedModelError, match="do not exist among 2"):
         import_onnx(table(nodes, k=np.array([2])))
+    nodes = [classifier(3, 3, "SOFTMAX"), ml("ArrayFeatureExtractor", "p k", "f"), node("Neg", "f", "y")]
+    with pytest.raises(UnsupportedModelError, match="comes after Softmax"):
+        import_onnx(table(nodes, k=np.array([1])))
 
 
 def test_normalizers_are_refused() -> None:

@@ -6,6 +6,12 @@ CUT = "or end the model before it (--output NAME, output=NAME)"
 
 FLOAT_MODEL = "export the float model; Pronghorn quantises it itself"
 
+LOOK_UP = (
+    "it looks up rows of a table by a private index",
+    "let the model take one-hot rows, and multiply them by the table (MatMul)",
+)
+"""The problem of an embedding, and what to do."""
+
 CONTROL_FLOW = "export without data-dependent control flow"
 
 BATCH = "train it with BatchNormalization in its place, which becomes part of a layer"

@@ -133,6 +133,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         refuse_large(proto)
     one_image = source.type.tensor_type.shape.dim[0].dim_value == 1 or unrolled or _is_recurrent(proto)
     lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
+    lowering.joined = output_name if len(wanted) > 1 else ""
     lowering.start(source.name, sizes)
     _lower(_slim(proto, wanted), lowering, output_name)
     result = lowering.values[output_name]

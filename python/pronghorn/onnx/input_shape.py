@@ -11,7 +11,9 @@ import onnx
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from pronghorn.errors import InputError, UnsupportedModelError
+from pronghorn.onnx.advice import LOOK_UP
 from pronghorn.onnx.lowering import MAX_ELEMENTS
+from pronghorn.onnx.site import name_of_node
 
 NARROW = [kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8", "FLOAT4"))]
 """Types of numbers that onnxruntime does not compute with."""
@@ -40,7 +42,22 @@ def fix_sizes(proto: ModelProto, shape: ShapeOption) -> None:
             f"a shape is given for {unknown[0]!r}, but the input's name is {' or '.join(map(repr, names))}"
         )
     for entry in entries:
+        _refuse_indices(proto, entry)
         _fix_sizes(entry, shape)
+
+
+def _refuse_indices(proto: ModelProto, entry: ValueInfoProto) -> None:
+    """Refuses an input that is one index for each image, which looks up rows of a table."""
+    tensor, tables = entry.type.tensor_type, {each.name for each in proto.graph.initializer}
+    names = {entry.name}
+    for node in proto.graph.node if tensor.HasField("shape") and len(tensor.shape.dim) < 2 else ():
+        if node.op_type in ("Cast", "Identity") and names.intersection(node.input):
+            names.update(node.output)
+        if node.op_type == "Gather" and node.input[0] in tables and node.input[1] in names:
+            problem, advice = LOOK_UP
+            raise UnsupportedModelError(
+                f"{problem}, the input {entry.name!r}", advice, node=name_of_node(node), operator=node.op_type
+            )
 
 
 def _fix_sizes(entry: ValueInfoProto, shape: ShapeOption) -> None:
@@ -60,9 +77,11 @@ def _fix_sizes(entry: ValueInfoProto, shape: ShapeOption) -> None:
     dims = tensor.shape.dim
     if len(dims) < 2:
         known = f"has shape ({', '.join(map(_dimension, dims))})" if tensor.HasField("shape") else "has no shape"
+        advice = f"say the shape: --shape {entry.name}=1,3,224,224"
+        if dims:
+            advice = "export with an input of shape (batch, features)"
         raise UnsupportedModelError(
-            f"input {entry.name!r} {known}; it needs a batch dimension and at least one more",
-            f"say the shape: --shape {entry.name}=1,3,224,224",
+            f"input {entry.name!r} {known}; it needs a batch dimension and at least one more", advice
         )
     _refuse_open(entry)
 

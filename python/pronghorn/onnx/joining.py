@@ -12,13 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from pronghorn.onnx.lowering import FLAT
+
 Shape = tuple[int, ...]
 
 
 def join_outputs(graph: GraphProto, names: Sequence[str]) -> str:
     """Appends nodes that make one row of the values `names`; the row's name."""
     joined = _free(graph, ",".join(names))
-    flat = [_free(graph, f"{name}/flat") for name in names]
+    flat = [_free(graph, f"{name}{FLAT}") for name in names]
     pairs = zip(names, flat, strict=True)
     graph.node.extend(helper.make_node("Flatten", [name], [row], name=row, axis=1) for name, row in pairs)
     graph.node.append(helper.make_node("Concat", flat, [joined], name=joined, axis=1))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
+from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.advice import FLOAT_MODEL
 from pronghorn.onnx.cutting import Network
 from pronghorn.onnx.reading import MOST_DIMENSIONS
@@ -45,6 +46,9 @@ FINISH_NAMES = {
     "sqrt": "a root (Sqrt, ReduceL2 or Pow)",
 }
 """Their names for users, by `Lowering.finish_of`."""
+
+FLAT = "/flat"
+"""How names of outputs end whose values are part of one row."""
 
 MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
 """The factor and the summand of linear maps of flat values."""
@@ -104,6 +108,8 @@ class Lowering:
     """All nodes that are lowered, for advice."""
     one_image: bool = False
     """Whether the model fixes the batch at 1, or has a recurrent network, before which the batch moves."""
+    joined: str = ""
+    """The row of all outputs, where there are several."""
     targets: Targets | None = None
     """The shapes that values are reshaped to, for several images."""
     values: dict[str, Value] = field(default_factory=dict)
@@ -144,14 +150,20 @@ class Lowering:
         if not operator.on_result:
             kind = self._without_sigmoid(value)
         if kind and not operator.on_result:
-            self._refuse_going_on(site, value, kind)
+            self.refuse_going_on(site, value, kind)
         return Value(value.index, (1, *value.shape)) if is_raised else value
 
-    def _refuse_going_on(self, site: Site, value: Value, kind: str) -> NoReturn:
+    def refuse_going_on(self, site: Site, value: Value, kind: str) -> NoReturn:
         """Refuses to go on with a value that the client computes."""
         problem = f"it comes after {FINISH_NAMES[kind]}, which is supported only at the end of a model"
         last = next((name for name in site.node.input if self.values.get(name) == value), site.input(0))
-        site.fail(problem, Network(self.network, next(iter(self.values)), self._number, self._is_end).advice(last))
+        advice = Network(self.network, next(iter(self.values)), self._number, self._is_end).advice(last)
+        if site.node.output[0] == self.joined:
+            # No node of the file makes one row of several outputs.
+            output = last.removesuffix(FLAT)
+            problem = f"output {output!r} comes after {FINISH_NAMES[kind]}, and is supported only without other outputs"
+            raise UnsupportedModelError(problem, advice, opset=self.opset)
+        site.fail(problem, advice)
 
     def _number(self, name: str) -> float | None:
         """A constant of one number; None for all else."""
@@ -338,7 +350,7 @@ class Lowering:
                 return self.emit(site, {**op, "axis": place}, [self.reshape(site, before, shaped)], inner)
         name = site.input(0)
         if site.node.output[0] in self.inside:
-            self._refuse_going_on(site, self.values[name], op["of"])
+            self.refuse_going_on(site, self.values[name], op["of"])
         site.fail(
             f"it reshapes a result of {op['of']} to {[1, *inner]}, where its axis is none",
             f"reshape the result yourself: end the model before it (--output {name}, output={name!r})",

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.advice import CUT, LOOK_UP
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -68,10 +68,7 @@ def _taken(lowering: Lowering, site: Site, value: Value, axis: int, places: Sequ
 @operator("Gather", unbatched=True)
 def _gather(lowering: Lowering, site: Site) -> Value:
     if site.input(0) in lowering.constants and site.input(1) in lowering.values:
-        site.fail(
-            "it looks up rows of a table by a private index",
-            "let the model take one-hot rows, and multiply them by the table (MatMul)",
-        )
+        site.fail(*LOOK_UP)
     value = lowering.value(site)
     axis, first = site.axis(site.integer("axis", 0), len(value.shape)), int(value.batched)
     size, places = value.shape[axis], lowering.integers(site, 1)

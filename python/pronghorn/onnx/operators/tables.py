@@ -119,7 +119,9 @@ def _array_feature_extractor(lowering: Lowering, site: Site) -> Value:
         return _label(lowering, site)
     value, chosen = lowering.value(site), lowering.integers(site, 1)
     columns = value.shape[-1]
-    if chosen is None or lowering.finish_of(value) or len(value.shape) != 2:
+    if kind := lowering.finish_of(value):
+        lowering.refuse_going_on(site, value, kind)
+    if chosen is None or len(value.shape) != 2:
         site.fail("it chooses columns of a value that is not a row of numbers", f"choose after the model, {CUT}")
     if not chosen or min(chosen) < 0 or max(chosen) >= columns:
         site.fail(f"it chooses columns that do not exist among {columns}", "repair the model")
