@@ -550,6 +550,26 @@ def test_torch_weights_are_not_written(exporter: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("kind", ["orthogonal", "spectral_norm", "weight_norm"])
+def test_torch_weights_that_are_computed(exporter: str, kind: str) -> None:
+    """They are constants of the network, and the module keeps them as they are."""
+    import torch
+    from torch.nn.utils import parametrizations, parametrize
+
+    torch.manual_seed(1)
+    computed = getattr(parametrizations, kind)
+    module = torch.nn.Sequential(computed(torch.nn.Linear(6, 6)), torch.nn.ReLU(), computed(torch.nn.Linear(6, 4)))
+    before = copy.deepcopy(module.state_dict())
+    inputs = floats(5, 6)
+    network = pronghorn.load(module, example=inputs)
+    assert network.exporter == exporter
+    assert module.training
+    assert all(parametrize.is_parametrized(module[place], "weight") for place in (0, 2))
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    wanted = module.eval()(torch.from_numpy(inputs)).detach().numpy()
+    np.testing.assert_allclose(network.run_float(inputs), wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_torch_loaded_scripts(tmp_path: Path, frozen: bool) -> None:
     torch = pytest.importorskip("torch")

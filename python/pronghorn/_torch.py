@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import inspect
 import io
@@ -10,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -93,10 +94,11 @@ class Case:
     def _export(self, export: _Export) -> onnx.ModelProto:
         """The module with any number of images; where it takes one alone, with that."""
         with _evaluating(self.module):
+            case = replace(self, module=_with_plain_weights(self.module))
             try:
-                return export(self, 2)
+                return export(case, 2)
             except Exception:
-                return export(self, 1)
+                return export(case, 1)
 
     def rows(self, images: int) -> tuple[torch.Tensor, ...]:
         """The inputs, repeated for a number of images."""
@@ -308,6 +310,29 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes:
             part.training = training
+
+
+def _with_plain_weights(module: torch.nn.Module) -> torch.nn.Module:
+    """The module, in eval mode; if some of its weights are computed from others, a copy in which they are constants.
+
+    No exporter translates some of these computations, as of orthogonal matrices.
+    """
+    # Whoever gave a module such weights has imported it.
+    parametrize = sys.modules.get("torch.nn.utils.parametrize")
+    if parametrize is None or not any(map(parametrize.is_parametrized, module.modules())):
+        return module
+    try:
+        copied = copy.deepcopy(module)
+        for part in filter(parametrize.is_parametrized, list(copied.modules())):
+            # The copy shares its class with the original, from which torch's own function would take the weight.
+            weights = {name: getattr(part, name).detach().clone() for name in part.parametrizations}
+            part.__class__ = type(part).__bases__[0]
+            del part.parametrizations
+            for name, weight in weights.items():
+                part.register_buffer(name, weight)
+    except Exception:
+        return module  # The exporters say what they cannot do.
+    return copied
 
 
 def _run(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, Array] | None:
