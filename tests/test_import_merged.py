@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
     "one row": ([node("Reshape", "r one_row", "y")], "mixes images"),
     "five rows": ([node("Reshape", "x five_rows", "y")], "mixes images"),
     "over rows": ([node("ReduceMean", "r", "y", axes=[0])], "the batch"),
-    "softmax over rows": ([node("Softmax", "r", "y", axis=0)], "over the batch"),
+    "softmax over rows": ([node("Softmax", "r", "y", axis=0)], "the batch"),
     "first row": ([node("Gather", "r zero", "y", axis=0)], "the batch"),
     "some rows": ([node("Slice", "r zero five", "y")], "the batch"),
     "joined rows": ([node("Concat", "r r", "y", axis=0)], "the batch"),
@@ -205,3 +205,27 @@ def test_what_mixes_images_is_refused(name: str) -> None:
     proto = model([node("Reshape", "x rows", "r"), *nodes], ("N", T, F), constants)
     with pytest.raises(UnsupportedModelError, match=message):
         import_onnx(proto)
+
+
+def test_a_moved_batch_is_not_normalised_over() -> None:
+    """Behind a recurrent network a dimension of size 1 may be the batch."""
+    for kind, attributes in (("Softmax", {}), ("LpNormalization", {}), ("ReduceL2", {"axes": [1]})):
+        axis = {} if attributes else {"axis": 1}
+        nodes = [node("Transpose", "x", "t", perm=[1, 0, 2]), node(kind, "t", "y", **attributes, **axis)]
+        with pytest.raises(UnsupportedModelError, match="the batch is not the first dimension"):
+            import_onnx(model(nodes, (1, T, F)))
+
+
+def test_layers_of_every_step_of_a_recurrent_network() -> None:
+    nodes = [
+        node("Transpose", "x", "t", perm=[1, 0, 2]),
+        node("GRU", "t w r", "g", hidden_size=3),
+        node("Transpose", "g", "u", perm=[2, 0, 1, 3]),
+        node("Reshape", "u rows", "f"),
+        node("Gemm", "f k b", "h"),
+        node("Relu", "h", "a"),
+        node("Reshape", "a steps", "y"),
+    ]
+    constants = {"w": floats(1, 9, F), "r": floats(1, 9, 3), "k": floats(3, 4), "b": floats(4)}
+    targets = {"rows": np.array([-1, 3]), "steps": np.array([-1, T, 4])}
+    of_batches(model(nodes, ("N", T, F), {**constants, **targets}))

@@ -199,6 +199,16 @@ class Lowering:
         if value.batched or not self.one_image:
             site.not_batch(axes)
 
+    def keeps_images(self, site: Site, value: Value, axes: Sequence[int]) -> None:
+        """Refuses a reduction over the batch. Where it is not first, as behind a recurrent network, it is a dimension
+        of size 1: one must stay. Without any, it is merged with the first.
+        """
+        self.not_images(site, value, axes)
+        if value.batched or not self.one_image or (1 not in value.shape and 0 not in axes):
+            return
+        if not any(size == 1 and axis not in axes for axis, size in enumerate(value.shape)):
+            self.refuse_unbatched(site, value)
+
     def in_shape_of(self, value: Value, made: Value) -> Value:
         """`made`, of all dimensions of `value` in the graph, with its batch where `value` has it."""
         return made if value.batched else Value(made.index, made.inner)

@@ -79,7 +79,9 @@ def _is_whole(value: Value, axes: Iterable[int]) -> bool:
 def _axis(lowering: Lowering, site: Site, value: Value, axes: Iterable[int]) -> int:
     """The one axis, batch not counted, that an operation is over."""
     axes = [axis for axis in axes if value.shape[axis] > 1] or list(axes)[-1:]
-    if axes == [0] and (value.batched or not lowering.one_image):
+    if not value.batched:
+        lowering.keeps_images(site, value, axes)
+    elif axes == [0]:
         site.fail("it works over the batch (axis 0)", "choose an axis of an image: its result would depend on others")
     if len(axes) > 1:
         name = site.input(0)

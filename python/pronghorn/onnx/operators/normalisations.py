@@ -136,7 +136,7 @@ def normalised(
         add: a summand for each.
         centred: whether the mean is subtracted.
     """
-    lowering.not_images(site, value, axes)
+    lowering.keeps_images(site, value, axes)
     if not value.batched:
         raised, behind = Value(value.index, (1, *value.shape)), [axis + 1 for axis in axes]
         made = normalised(lowering, site, raised, behind, epsilon, mul, add, centred)

@@ -145,7 +145,7 @@ def _reduced(
     """Axes (batch counted) moved last and pooled; `pool` makes one value of each channel of that image."""
     if not axes:
         return value
-    _refuse_batch(lowering, site, value, axes)
+    lowering.keeps_images(site, value, axes)
     rank, first = len(value.shape), int(value.batched)
     kept = [axis for axis in range(first, rank) if axis not in axes]
     shape = [1 if axis in axes else value.shape[axis] for axis in range(rank) if keep or axis not in axes]
@@ -155,14 +155,3 @@ def _reduced(
     reduced = math.prod(value.shape[axis] for axis in axes)
     image = lowering.reshape(site, moved, image_shape or (channels, 1, reduced))
     return lowering.reshape_onnx(site, pool(image), shape, merges=not value.batched)
-
-
-def _refuse_batch(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> None:
-    """Refuses a reduction over the batch. Where it is not first, as behind a recurrent network, it is a dimension of
-    size 1: one must stay. Without any, it is merged with the first.
-    """
-    lowering.not_images(site, value, axes)
-    if value.batched or not lowering.one_image or (1 not in value.shape and 0 not in axes):
-        return
-    if not any(size == 1 and axis not in axes for axis, size in enumerate(value.shape)):
-        lowering.refuse_unbatched(site, value)
