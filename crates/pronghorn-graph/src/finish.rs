@@ -31,8 +31,6 @@ pub enum Finish {
     },
     /// `exp(x)`.
     Exp,
-    /// `exp(x) - 1`.
-    ExpM1,
     /// The natural logarithm. Values below the least positive float count as that.
     Log,
     /// The square root. Negative values count as 0.
@@ -42,6 +40,8 @@ pub enum Finish {
         /// From `-`[`MAX_EXPONENT`] to [`MAX_EXPONENT`].
         exponents: Vec<i8>,
     },
+    /// `exp(x) - 1`.
+    ExpM1,
 }
 
 /// What is done over a dimension.
