@@ -72,18 +72,20 @@ impl Pieces {
         let mut gathered = Batch::of_pool(&self.pool, row * rows.len(), images);
         for piece in &self.pieces {
             let both = piece.rows.start.max(rows.start)..piece.rows.end.min(rows.end);
-            let Share::Words(from) = &piece.share else {
-                continue;
-            };
             if both.is_empty() {
                 continue;
             }
+            let at = |of: &Range<usize>| (both.start - of.start) * words;
             let to = gathered.words_mut().chunks_exact_mut(rows.len() * words);
-            let from = from.words().chunks_exact(piece.rows.len() * words);
-            for (to, from) in to.zip(from) {
-                let at = |of: &Range<usize>| (both.start - of.start) * words;
-                to[at(rows)..][..both.len() * words]
-                    .copy_from_slice(&from[at(&piece.rows)..][..both.len() * words]);
+            let to = to.map(|to| &mut to[at(rows)..][..both.len() * words]);
+            match &piece.share {
+                Share::Words(from) => {
+                    let from = from.words().chunks_exact(piece.rows.len() * words);
+                    let from = from.map(|from| &from[at(&piece.rows)..][..both.len() * words]);
+                    to.zip(from).for_each(|(to, from)| to.copy_from_slice(from));
+                }
+                // The memory is that of an earlier value.
+                Share::Zero => to.for_each(|to| to.fill(0)),
             }
         }
         gathered

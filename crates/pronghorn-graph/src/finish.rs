@@ -35,7 +35,7 @@ pub enum Finish {
     Log,
     /// The square root. Negative values count as 0.
     Sqrt,
-    /// `x 2^e` with an exponent `e` for each element of the value.
+    /// `x 2^e` with an exponent `e` for each channel of the value, its first dimension.
     Scale {
         /// From `-`[`MAX_EXPONENT`] to [`MAX_EXPONENT`].
         exponents: Vec<i8>,
@@ -120,9 +120,8 @@ impl Finish {
             Self::ArgMax => Some(vec![1]),
             Self::Scale { ref exponents } => {
                 let is_small = |e: &i8| u32::from(e.unsigned_abs()) <= MAX_EXPONENT;
-                let elements = shape.iter().fold(1, |all: usize, &n| all.saturating_mul(n));
-                (exponents.len() == elements && exponents.iter().all(is_small))
-                    .then(|| shape.to_vec())
+                let is_each = shape.first() == Some(&exponents.len());
+                (is_each && exponents.iter().all(is_small)).then(|| shape.to_vec())
             }
             Self::Along { of, count, inner } => {
                 let axis = (0..shape.len()).find(|&axis| {
@@ -153,11 +152,12 @@ impl Finish {
             Self::Log => x.iter().map(|x| x.max(f32::MIN_POSITIVE).ln()).collect(),
             Self::Sqrt => x.iter().map(|x| x.max(0.0).sqrt()).collect(),
             Self::Scale { ref exponents } => {
+                let plane = x.len().div_ceil(exponents.len().max(1)).max(1);
                 let factors = exponents.iter().map(|&e| f32::from(e).exp2());
-                x.iter()
-                    .zip(factors)
-                    .map(|(x, factor)| x * factor)
-                    .collect()
+                let scaled = |(channel, factor): (&[f32], f32)| {
+                    channel.iter().map(|x| x * factor).collect::<Vec<_>>()
+                };
+                x.chunks(plane).zip(factors).flat_map(scaled).collect()
             }
         }
     }
@@ -269,13 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn scales_are_one_an_element() {
+    fn scales_are_one_a_channel() {
         let finish = Finish::Scale {
             exponents: vec![-3, 0, 64],
         };
         assert_eq!(finish.apply(&[8.0, 5.0, 1.0]), [1.0, 5.0, 64f32.exp2()]);
         assert_eq!(finish.shape(&[3]).unwrap(), [3]);
         assert_eq!((finish.shape(&[4]), finish.shape(&[])), (None, None));
+        assert_eq!(finish.shape(&[3, 2]).unwrap(), [3, 2]);
+        let map = [8.0, 16.0, 5.0, 6.0, 0.0, 1.0];
+        assert_eq!(finish.apply(&map), [1.0, 2.0, 5.0, 6.0, 0.0, 64f32.exp2()]);
         assert!(!finish.keeps_order(3));
         let far = Finish::Scale {
             exponents: vec![-65, 0],

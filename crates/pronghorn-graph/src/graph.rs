@@ -197,7 +197,7 @@ pub enum Op {
     Log,
     /// The square root, only as the result, computed by the client in floating point.
     Sqrt,
-    /// `x 2^e` with an exponent for each element, only as the result, computed by the client.
+    /// `x 2^e` with an exponent for each channel, only as the result, computed by the client.
     Scale {
         /// The exponents.
         exponents: Vec<i8>,

@@ -17,12 +17,8 @@ pub fn with_scales(graph: &Graph, exponents: &[i8]) -> Graph {
         Some(&exponents.len()),
         "an exponent a channel"
     );
-    let plane = shape[1..].iter().product();
-    let undone = exponents
-        .iter()
-        .flat_map(|&e| std::iter::repeat_n(-e, plane));
     let scale = Op::Scale {
-        exponents: undone.collect(),
+        exponents: exponents.iter().map(|&e| -e).collect(),
     };
     let mut graph = graph.clone();
     let factors: Vec<f32> = exponents.iter().map(|&e| f32::from(e).exp2()).collect();
@@ -107,6 +103,53 @@ mod tests {
         assert!(found.iter().zip(&wanted).all(|(f, w)| (f - w).abs() < 1e-6));
         let values = float::evaluate(&graph_to(&folded, value), &rows, 4).unwrap();
         assert!((values[0] - 32.0 * wanted[0]).abs() < 1e-4);
+    }
+
+    /// A map whose factors differ within a channel stays behind the concatenation: no layer takes it
+    /// up, and passes end.
+    #[test]
+    fn factors_within_a_channel_stay() {
+        let mut graph = heads();
+        let conv = Op::Conv {
+            weight: "conv.w".into(),
+            bias: None,
+            window: crate::geometry::Window {
+                kernel: [1, 1],
+                stride: [1, 1],
+                padding: [0; 4],
+                dilation: [1, 1],
+            },
+            groups: 1,
+        };
+        let node = |name: &str, op, inputs: &[usize], shape: &[usize]| Node {
+            name: name.into(),
+            op,
+            inputs: inputs.to_vec(),
+            shape: shape.to_vec(),
+        };
+        let map = Op::Affine {
+            mul: Some("map.w".into()),
+            add: None,
+        };
+        graph.nodes.extend([
+            node("image", Op::Reshape, &[0], &[1, 3, 1]),
+            node("conv", conv, &[5], &[1, 3, 1]),
+            node("pixels", Op::Reshape, &[6], &[3]),
+            node("row", Op::Concat { axis: 0 }, &[7, 4], &[6]),
+            node("map", map, &[8], &[6]),
+            node("twice", Op::Concat { axis: 0 }, &[9, 9], &[12]),
+        ]);
+        graph.output = 10;
+        for (name, shape) in [("conv.w", vec![1, 1, 1, 1]), ("map.w", vec![6])] {
+            let count = shape.iter().product::<usize>();
+            let data = (0..count).map(|i| i as f32 + 0.5).collect();
+            graph.tensors.insert(name.into(), Tensor::new(shape, data));
+        }
+        graph.validate().unwrap();
+        let rows: Vec<f32> = (0..12).map(|i| (i as f32 * 1.7).cos()).collect();
+        let wanted = float::evaluate(&graph, &rows, 4).unwrap();
+        let found = float::evaluate(&passes::run(&graph), &rows, 4).unwrap();
+        assert!(found.iter().zip(&wanted).all(|(f, w)| (f - w).abs() < 1e-5));
     }
 
     fn graph_to(graph: &Graph, output: usize) -> Graph {

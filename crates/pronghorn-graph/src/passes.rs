@@ -25,6 +25,9 @@ pub fn run(graph: &Graph) -> Graph {
     }
 }
 
+/// Rewrites of a graph, for each of its nodes.
+const MOST_REWRITES: usize = 64;
+
 const PASSES: [fn(&mut Graph) -> bool; 7] = [
     identity::drop,
     moves::cancel,
@@ -39,7 +42,11 @@ const PASSES: [fn(&mut Graph) -> bool; 7] = [
 fn until_done(graph: &Graph, passes: &[fn(&mut Graph) -> bool]) -> Graph {
     let mut graph = graph.clone();
     dead::remove(&mut graph);
-    while passes.iter().any(|pass| pass(&mut graph)) {
+    // Each rewrite ends by itself. Should two undo each other, the graph is right at any time.
+    for _ in 0..MOST_REWRITES * graph.nodes.len() {
+        if !passes.iter().any(|pass| pass(&mut graph)) {
+            break;
+        }
         dead::remove(&mut graph);
     }
     graph

@@ -425,6 +425,11 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
         );
         return field("finish", reason);
     }
+    let is_scale = |end: &Finish| matches!(end, Finish::Scale { .. });
+    if plan.finish.len() > 1 && plan.finish.iter().any(is_scale) {
+        let reason = "scales of outputs stand beside no function".into();
+        return field("finish", reason);
+    }
     if final_shape(plan).is_none() {
         let reason = "a function does not go with the result's shape".into();
         return field("finish", reason);

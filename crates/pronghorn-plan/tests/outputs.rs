@@ -1,7 +1,7 @@
 //! Outputs whose spreads differ by many powers of two: scales of their own, which clients take back.
 
 use crate::common::{
-    networks::{clipped, numbers, options},
+    networks::{clipped, dense, numbers, options},
     refusal,
 };
 use pronghorn_graph::{finish::Finish, float, graph::Graph, oracle};
@@ -100,7 +100,33 @@ fn outputs_that_are_alike_share_one_scale() {
         samples: Some(numbers(6 * 64, 3)),
         ..options(TrustLevel::Encrypted)
     };
-    let squares = crate::common::networks::dense(Some("square"));
+    let squares = dense(Some("square"));
     let built = build(&squares, &encrypted).expect("a plan");
     assert!(built.plan.finish.is_empty());
 }
+
+/// An output that differs on few samples has the scale of these.
+#[test]
+fn rare_events_count_in_spreads() {
+    let mut graph = dense(None);
+    // The second output is the last feature, which is far from 0 in four of a hundred rows alone.
+    let weights = graph.tensors.get_mut("dense.w").expect("it has weights");
+    weights.data_mut()[6..12].copy_from_slice(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    let mut samples = numbers(6 * 400, 3);
+    for (row, values) in samples.chunks_mut(6).enumerate() {
+        values[5] = if row % 25 == RARE {
+            5.0
+        } else {
+            1e-3 * values[5]
+        };
+    }
+    let options = BuildOptions {
+        samples: Some(samples),
+        ..options(TrustLevel::ClientAided)
+    };
+    let built = build(&graph, &options).expect("there is a plan");
+    assert!(built.plan.finish.is_empty(), "{:?}", built.plan.finish);
+}
+
+/// A row that 16 samples drawn from 400 leave out.
+const RARE: usize = 8;

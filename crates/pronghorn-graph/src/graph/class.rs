@@ -46,7 +46,7 @@ impl Graph {
     /// # Errors
     /// [`ClassError`] for labels and maps.
     pub fn with_class(&self) -> Result<Self, ClassError> {
-        self.check_class()?;
+        self.check_class(&self.finish())?;
         if self.ends_in_class() {
             return Ok(self.clone());
         }
@@ -67,21 +67,25 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Whether the values that the result is made of are those of classes, two or more.
+    /// Whether the values that the result is made of are scores of classes, two or more.
     pub fn has_scores(&self) -> bool {
         let (value, _) = self.tail();
-        self.nodes[value].shape.iter().product::<usize>() > 1 && self.check_class().is_ok()
+        let mut finish = self.finish();
+        finish.retain(|op| !matches!(op, Finish::Scale { .. }));
+        self.nodes[value].shape.iter().product::<usize>() > 1
+            && !finish.iter().any(|op| op.is_unbounded())
+            && self.check_class(&finish).is_ok()
     }
 
     /// # Errors
-    /// [`ClassError`] where no class is one of the result.
-    fn check_class(&self) -> Result<(), ClassError> {
-        if self.ends_in_class() {
+    /// [`ClassError`] where no class is one of the result after these operations.
+    fn check_class(&self, finish: &[Finish]) -> Result<(), ClassError> {
+        let (value, _) = self.tail();
+        let shape = &self.nodes[value].shape;
+        let count: usize = shape.iter().product();
+        if ends_in_class(finish, count) {
             return Ok(());
         }
-        let (value, _) = self.tail();
-        let (finish, shape) = (self.finish(), &self.nodes[value].shape);
-        let count: usize = shape.iter().product();
         if finish.contains(&Finish::ArgMax) {
             return Err(ClassError::GoesOn);
         }

@@ -86,7 +86,7 @@ impl Op {
             Self::ArgMax => Ok(vec![1]),
             Self::Scale { .. } => {
                 let made = self.finish(input).and_then(|finish| finish.shape(input));
-                made.ok_or_else(|| OperatorError::parameter("exponents", "they", "one an element"))
+                made.ok_or_else(|| OperatorError::parameter("exponents", "they", "one a channel"))
             }
             Self::Along { axis, .. } => {
                 let made = self.finish(input).and_then(|finish| finish.shape(input));

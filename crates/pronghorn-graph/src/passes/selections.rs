@@ -95,7 +95,7 @@ fn split_concat(graph: &mut Graph, affine: usize) -> Option<()> {
         if mul.iter().all(|&m| m == 1.0) && add.iter().all(|&a| a == 0.0) {
             continue;
         }
-        if !is_layer(graph, input) {
+        if !is_taken_up(graph, input, [mul, add]) {
             return None;
         }
         parts.push((input, mul.to_vec(), add.to_vec()));
@@ -114,15 +114,37 @@ fn split_concat(graph: &mut Graph, affine: usize) -> Option<()> {
     Some(())
 }
 
-/// Whether a layer makes the value, alone or before reshapes, for the concatenation alone.
-fn is_layer(graph: &Graph, value: usize) -> bool {
+/// Whether the layer that makes the value, alone or before reshapes, takes up a map of it: one whose
+/// constants are alike within the layer's channels. A map that stayed would go behind the
+/// concatenation again, and so on.
+fn is_taken_up(graph: &Graph, value: usize, constants: [&[f64]; 2]) -> bool {
     let node = &graph.nodes[value];
     let is_alone = only_reader(graph, value).is_some();
     match &node.op {
         Op::Dense { .. } | Op::Conv { .. } => is_alone,
-        Op::Reshape => is_alone && is_layer(graph, node.inputs[0]),
+        Op::Reshape => {
+            let before = node.inputs[0];
+            let channels = shape::channels(&graph.nodes[before].shape).0;
+            let merged = constants.map(|all| by_channel(all, channels));
+            match &merged {
+                [Some(mul), Some(add)] => is_alone && is_taken_up(graph, before, [mul, add]),
+                _ => false,
+            }
+        }
         _ => false,
     }
+}
+
+/// One constant for each of so many channels; `None` where they differ within one.
+fn by_channel(all: &[f64], channels: usize) -> Option<Vec<f64>> {
+    if channels == 0 || !all.len().is_multiple_of(channels) {
+        return None;
+    }
+    let mut runs = all.chunks(all.len() / channels);
+    let is_alike = |run: &[f64]| run.iter().all(|&x| x == run[0]);
+    runs.clone()
+        .all(is_alike)
+        .then(|| runs.by_ref().map(|run| run[0]).collect())
 }
 
 /// The constants of an affine map of a row, one each.

@@ -207,13 +207,23 @@ impl Built {
                 kept.join(", ")
             )
         });
-        let is_scale = |end: &Finish| matches!(end, Finish::Scale { .. });
-        let hidden = match self.plan.finish.iter().all(is_scale) {
-            true => self.fidelity.hidden(&self.plan.outputs),
-            false => None,
-        };
+        let hidden = self.hidden();
         let all = self.fidelity.warnings().into_iter();
         all.chain(hidden).chain(kept).collect()
+    }
+
+    /// What is to be said of outputs whose errors larger ones hide. Ends in one function have none.
+    fn hidden(&self) -> Option<String> {
+        let is_scale = |end: &Finish| matches!(end, Finish::Scale { .. });
+        let are_values = self.plan.finish.iter().all(is_scale);
+        are_values
+            .then(|| self.fidelity.hidden(&self.plan.outputs))
+            .flatten()
+    }
+
+    /// Whether the expected error hides that of no output.
+    pub(super) fn hides_none(&self) -> bool {
+        self.hidden().is_none()
     }
 
     /// The plan as text with the names of the model's file, and what only the server knows of its

@@ -71,7 +71,8 @@ pub struct Fidelity {
 pub struct OutputError {
     /// As [`Fidelity::error`], of this output.
     pub error: f64,
-    /// Root mean square of the difference to the float result, in the output's unit.
+    /// Root mean square of the difference to the float result, in the output's unit; in that of the
+    /// value before the end where the error is of that.
     pub rmse: f64,
 }
 
@@ -101,18 +102,28 @@ impl Fidelity {
             aim,
             error: all.error(),
             about_mean,
-            alike: target
-                .has_scores
-                .then(|| alike(found, wanted, target.outputs) as f64 / images as f64),
+            alike: target.alike(found),
             images: images.min(target.distinct),
             outputs: each.iter().map(output).collect(),
         }
     }
 
+    /// Whether the aim is reached, and by each output as well as by another plan's worst.
+    pub(super) fn is_no_worse(&self, other: &Self) -> bool {
+        let worst = |of: &Self| {
+            of.outputs
+                .iter()
+                .fold(0.0, |most: f64, o| most.max(o.error))
+        };
+        self.is_reached() && worst(self) <= worst(other)
+    }
+
     /// The errors of values in the units of outputs that are `2^exponent` times the values.
     fn in_units(mut self, exponents: &[i8]) -> Self {
-        for (output, &exponent) in self.outputs.iter_mut().zip(exponents) {
-            output.rmse *= f64::from(exponent).exp2();
+        let plane = self.outputs.len().div_ceil(exponents.len().max(1)).max(1);
+        for (channel, &exponent) in self.outputs.chunks_mut(plane).zip(exponents) {
+            let unit = f64::from(exponent).exp2();
+            channel.iter_mut().for_each(|output| output.rmse *= unit);
         }
         self
     }
@@ -335,6 +346,8 @@ pub(super) struct Target<'a> {
     pub real: bool,
     /// Whether outputs are scores of classes.
     pub has_scores: bool,
+    /// The powers of two of channels of outputs beside values; empty where both are the same.
+    pub exponents: &'a [i8],
 }
 
 impl Target<'_> {
@@ -351,7 +364,10 @@ impl Target<'_> {
         let values = oracle::finish(&[], result, integers, images);
         let of_values = Fidelity::new(&values, self, aim);
         if let [Finish::Scale { exponents }] = end {
-            return of_values.in_units(exponents);
+            return Fidelity {
+                alike: self.alike(&values),
+                ..of_values.in_units(exponents)
+            };
         }
         if end.is_empty() || end.iter().any(|finish| finish.makes_indices()) {
             return of_values;
@@ -361,38 +377,72 @@ impl Target<'_> {
             wanted: &wanted,
             ..*self
         };
+        let is_unbounded = end.iter().any(|finish| finish.is_unbounded());
+        let least = if is_unbounded { 0.0 } else { LEAST_SPREAD };
         // The result of the last operator follows from the values: the class does, too.
         let of_result = Fidelity {
             alike: of_values.alike,
-            ..Fidelity::above(&after(end, &values, images), &target, aim, LEAST_SPREAD)
+            ..Fidelity::above(&after(end, &values, images), &target, aim, least)
         };
-        let is_unbounded = end.iter().all(|finish| finish.is_unbounded());
         match is_unbounded || of_result.error > of_values.error {
             true => of_result,
             false => of_values,
         }
     }
 
+    /// The part of the images whose class is the float network's; `None` where outputs are no scores.
+    fn alike(&self, found: &[f32]) -> Option<f64> {
+        if !self.has_scores {
+            return None;
+        }
+        let largest = |values: &[f32]| self.largest_two(values)[0];
+        let pairs = found
+            .chunks(self.outputs)
+            .zip(self.wanted.chunks(self.outputs));
+        let alike = pairs.filter(|(f, w)| largest(f).0 == largest(w).0).count();
+        Some(alike as f64 / (self.wanted.len() / self.outputs) as f64)
+    }
+
+    /// The places of the largest and the second largest output, the first of equal ones first, and
+    /// the outputs.
+    fn largest_two(&self, values: &[f32]) -> [(usize, f64); 2] {
+        let mut most = [(0, f64::NEG_INFINITY); 2];
+        for (at, &value) in values.iter().enumerate() {
+            let output = (at, f64::from(value) * self.unit(at));
+            if output.1 > most[0].1 {
+                most = [output, most[0]];
+            } else if output.1 > most[1].1 {
+                most[1] = output;
+            }
+        }
+        most
+    }
+
+    /// What a value counts in its output.
+    fn unit(&self, output: usize) -> f64 {
+        let plane = self.outputs.div_ceil(self.exponents.len().max(1)).max(1);
+        let exponent = self.exponents.get(output / plane).copied();
+        let exponent = exponent.unwrap_or_default();
+        f64::from(exponent).exp2()
+    }
+
     /// The part of the images whose largest output an error of all outputs changes: that which the
     /// second largest alone would. Images whose largest are equal tell nothing.
     pub fn changed(&self, error: f64) -> f64 {
         let images = self.wanted.len() / self.outputs;
-        // Two outputs err.
-        let deviation = error * self.rms() * std::f64::consts::SQRT_2;
-        if deviation <= 0.0 {
+        let error = error * self.rms();
+        if error <= 0.0 {
             return 0.0;
         }
+        // The gap, in deviations of the difference: two outputs err.
         let gap = |values: &[f32]| {
-            let [mut first, mut second] = [f32::NEG_INFINITY; 2];
-            for &value in values {
-                second = second.max(value.min(first));
-                first = first.max(value);
-            }
-            f64::from(first - second)
+            let [first, second] = self.largest_two(values);
+            let deviation = error * self.unit(first.0).hypot(self.unit(second.0));
+            (first.1 - second.1) / deviation
         };
         let gaps = self.wanted.chunks(self.outputs).map(gap);
         // The normal distribution's tail, to a hundredth.
-        let passed = |gap: f64| 1.0 / (1.0 + (1.702 * gap / deviation).exp());
+        let passed = |gap: f64| 1.0 / (1.0 + (1.702 * gap).exp());
         let changed: f64 = gaps.filter(|&gap| gap > 0.0).map(passed).sum();
         changed / images as f64
     }
@@ -485,16 +535,6 @@ fn median(values: &[f64]) -> f64 {
     ordered[ordered.len() / 2]
 }
 
-/// Images with the same largest output.
-fn alike(found: &[f32], wanted: &[f32], outputs: usize) -> usize {
-    let largest = |values: &[f32]| {
-        let places = (0..values.len()).rev();
-        places.max_by(|&a, &b| values[a].total_cmp(&values[b]))
-    };
-    let pairs = found.chunks(outputs).zip(wanted.chunks(outputs));
-    pairs.filter(|(f, w)| largest(f) == largest(w)).count()
-}
-
 fn square(value: f64) -> f64 {
     value * value
 }
@@ -510,6 +550,7 @@ mod tests {
             distinct: wanted.len() / 2,
             real,
             has_scores: true,
+            exponents: &[],
         }
     }
 
@@ -615,6 +656,16 @@ mod tests {
         let (before, after) = (error(&[]), error(&[Finish::Sigmoid]));
         assert!(before < 1e-3 && after > 0.05, "{before} {after}");
         assert_eq!(error(&[Finish::Sigmoid, Finish::ArgMax]), before);
+        // Small numbers are no probabilities: their errors are parts of their own spread.
+        let small = [-9.0, -8.0, -7.5, -8.5].repeat(4);
+        let of_small = Target {
+            wanted: &small,
+            distinct: 16,
+            ..target
+        };
+        let rounded = [-9, -8, -7, -8].repeat(4);
+        let exp = of_small.fidelity((&values, &rounded), &[Finish::Exp], 0.05);
+        assert!(exp.error > 0.3, "{exp:?}");
         // Of probabilities that hardly differ nobody needs the differences.
         let (wanted, few) = ([7.0, 8.0, 9.0, 10.0].repeat(4), [7, 8, 9, 11].repeat(4));
         let target = Target {

@@ -32,7 +32,7 @@ use std::{borrow::Cow, sync::Arc};
 use pronghorn_graph::{
     finish::Finish,
     float::{self, Roles},
-    graph::{Graph, Tensor},
+    graph::{Graph, Op, Tensor},
     passes,
     rescale::{equalise, fill},
 };
@@ -124,10 +124,14 @@ fn chosen(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError> {
         true => outputs::scaled(graph, options),
         false => None,
     };
-    let of_scaled = scaled.map(|scaled| best(&scaled, methods, options));
-    match of_scaled {
-        Some(Ok(built)) => Ok(built),
-        _ => best(graph, methods, options),
+    let on_one_scale = || best(graph, methods, options);
+    match scaled.map(|scaled| best(&scaled, methods, options)) {
+        None | Some(Err(_)) => on_one_scale(),
+        Some(Ok(built)) if built.fidelity.is_reached() && built.hides_none() => Ok(built),
+        Some(Ok(built)) => match on_one_scale() {
+            Ok(plain) if plain.fidelity.is_no_worse(&built.fidelity) => Ok(plain),
+            _ => Ok(built),
+        },
     }
 }
 
@@ -280,6 +284,10 @@ fn planned(
             distinct: samples::distinct(&gathered(&tested), elements),
             real: options.samples.is_some(),
             has_scores: options.outputs.is_empty() && graph.has_scores(),
+            exponents: match &graph.nodes[graph.output].op {
+                Op::Scale { exponents } => exponents,
+                _ => &[],
+            },
         },
         gains: &survey.gains,
         corrected: (&gathered(&corrected), &survey.means),

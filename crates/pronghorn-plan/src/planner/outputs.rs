@@ -7,13 +7,16 @@
 
 use pronghorn_graph::{float, graph::Graph, outputs, passes};
 
-use super::{BuildOptions, samples::spread};
+use super::{BuildOptions, method::multiply_adds, samples::spread};
 
 /// Most outputs, or channels of a map, that get scales. More are scores of one kind.
 const MOST: usize = 64;
 
-/// Samples that tell the spreads.
-const ROWS: usize = 16;
+/// Fewest samples that tell the spreads.
+const LEAST_ROWS: usize = 16;
+
+/// More samples tell of rare events. Most multiply-adds that the network takes on them.
+const WORK: u64 = 5_000_000_000;
 
 /// Spreads that differ by fewer bits share one scale, as those of features do.
 const LEAST_DIFFERENCE: i8 = 3;
@@ -42,16 +45,20 @@ pub(super) fn scaled(graph: &Graph, options: &BuildOptions) -> Option<Graph> {
 fn exponents(graph: &Graph, samples: &[f32], channels: usize) -> Option<Vec<i8>> {
     let elements = graph.input_len();
     let images = samples.len() / elements.max(1);
-    if images < ROWS {
+    if images < LEAST_ROWS {
         return None;
     }
-    let rows = spread(images, ROWS)
-        .into_iter()
+    let affordable = WORK / multiply_adds(graph).max(1);
+    let most = usize::try_from(affordable).unwrap_or(usize::MAX);
+    let rows = spread(images, most.max(LEAST_ROWS));
+    let count = rows.len();
+    let rows = rows
+        .iter()
         .flat_map(|row| &samples[row * elements..][..elements]);
     let rows: Vec<f32> = rows.copied().collect();
-    let results = float::evaluate(graph, &rows, ROWS).ok()?;
+    let results = float::evaluate(graph, &rows, count).ok()?;
     let spreads: Vec<f64> = (0..channels)
-        .map(|channel| deviation(&results, channel, channels))
+        .map(|channel| deviation(&results, count, channel, channels))
         .collect();
     let most = spreads.iter().copied().fold(0.0, f64::max);
     let exponent = |&spread: &f64| match spread > 0.0 {
@@ -67,8 +74,8 @@ fn exponents(graph: &Graph, samples: &[f32], channels: usize) -> Option<Vec<i8>>
 
 /// The root mean square of a channel's values about their mean over images, where they differ by
 /// more than rounding; else 0.
-fn deviation(results: &[f32], channel: usize, channels: usize) -> f64 {
-    let image = results.len() / ROWS;
+fn deviation(results: &[f32], images: usize, channel: usize, channels: usize) -> f64 {
+    let image = results.len() / images;
     let plane = image / channels;
     let mut all = [0.0; 2];
     for place in channel * plane..(channel + 1) * plane {
@@ -78,11 +85,11 @@ fn deviation(results: &[f32], channel: usize, channels: usize) -> f64 {
                 .step_by(image)
                 .map(|&x| f64::from(x))
         };
-        let mean = values().sum::<f64>() / ROWS as f64;
+        let mean = values().sum::<f64>() / images as f64;
         all[0] += values().map(|x| (x - mean).powi(2)).sum::<f64>();
         all[1] += values().map(|x| x * x).sum::<f64>();
     }
-    let [spread, size] = all.map(|sum| (sum / (ROWS * plane) as f64).sqrt());
+    let [spread, size] = all.map(|sum| (sum / (images * plane) as f64).sqrt());
     match spread > ROUNDING * size {
         true => spread,
         false => 0.0,

@@ -19,11 +19,12 @@ PLAIN = {"Exp": "exp", "Log": "log", "Sigmoid": "sigmoid", "Sqrt": "sqrt"}
 def _plain(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     made = lowering.nodes[value.index]
-    if site.operator == "Exp" and made["op"].get("of") == "log_softmax":
+    # The attribute is that of endings.py.
+    less_one = site.operator == "Exp" and bool(site.integer("minus_one", 0))
+    if site.operator == "Exp" and not less_one and made["op"].get("of") == "log_softmax":
         before = Value(made["inputs"][0], value.shape)
         return _softmax_over(lowering, site, before, [made["op"]["axis"] + 1])
-    # The attribute is that of endings.py.
-    kind = "exp_m1" if site.operator == "Exp" and site.integer("minus_one", 0) else PLAIN[site.operator]
+    kind = "exp_m1" if less_one else PLAIN[site.operator]
     return lowering.emit(site, {"kind": kind}, [value], value.inner)
 
 
