@@ -61,7 +61,9 @@ def _log_softmax(
     return [helper.make_node("LogSoftmax", [value], node.output, name=node.name or node.output[0], **of_axis)]
 
 
-def _less_one(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> list[NodeProto] | None:
+def _less_one(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
+) -> list[NodeProto] | None:
     """`exp(x) - 1`, also as `exp(x) + -1`: regressions of `log(1 + y)` end so."""
     is_sum = name_of(node) == "Add"
     for power, one in [tuple(node.input), *([tuple(reversed(node.input))] if is_sum else [])]:
