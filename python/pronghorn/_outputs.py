@@ -83,8 +83,8 @@ def kind_of(
     * `values`: all else: one number, a map, several outputs, or what ends in Exp, Log or Sqrt.
 
     Args:
-        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`, `exp`, `exp_m1`, `log`, `sqrt`, or one with `_along`
-            for a part of the values; or `class`, for the index of a class that it is told.
+        finish: what the client does last: `softmax`, `sigmoid`, `arg_max`, `exp`, `exp_m1`, `log`, `sqrt`, or one with
+            `_along` for a part of the values; or `class`, for the index of a class that it is told.
         shape: of one image's output.
         asked: what the user says, which wins: a regression with several results looks like a
             classifier.
