@@ -21,6 +21,10 @@ const WORK: u64 = 5_000_000_000;
 /// Spreads that differ by fewer bits share one scale, as those of features do.
 const LEAST_DIFFERENCE: i8 = 3;
 
+/// Scores of classes of one kind are alike, mostly: with more multiply-adds on the fewest samples
+/// nobody looks.
+const MOST_WORK: u64 = 50_000_000_000;
+
 /// Outputs are not scaled by more bits.
 const MOST_BITS: f64 = 40.0;
 
@@ -33,6 +37,10 @@ pub(super) fn scaled(graph: &Graph, options: &BuildOptions) -> Option<Graph> {
     let shape = &graph.nodes[graph.output].shape;
     let channels = *shape.first()?;
     if !graph.finish().is_empty() || !(2..=MOST).contains(&channels) {
+        return None;
+    }
+    let are_scores = options.outputs.is_empty() && graph.has_scores();
+    if are_scores && multiply_adds(graph).saturating_mul(LEAST_ROWS as u64) > MOST_WORK {
         return None;
     }
     let exponents = exponents(graph, options.samples.as_ref()?, channels)?;
