@@ -37,8 +37,7 @@ def finish_of(plan: Mapping[str, Any]) -> list[str]:
     """The names of what the client does last by a plan's JSON, where an operation over a dimension has its sizes. A
     scale of each output is none of it: outputs keep their meaning."""
     ends: list[str | dict[str, dict[str, Any]]] = plan["finish"]
-    named = [end if isinstance(end, str) else f"{end['along']['of']}_along" for end in ends if "scale" not in end]
-    return named
+    return [end if isinstance(end, str) else f"{end['along']['of']}_along" for end in ends if "scale" not in end]
 
 
 def shapes_of(plan: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -41,18 +41,22 @@ pub(super) fn constants(
                 let run = |&x: &f32| std::iter::repeat_n(f64::from(x), channels / length);
                 Some(data.iter().flat_map(run).collect())
             }
-            length => {
-                let runs = data.chunks(length / channels);
-                let one = |run: &[f32]| {
-                    run.iter()
-                        .all(|&x| x == run[0])
-                        .then_some(f64::from(run[0]))
-                };
-                runs.map(one).collect()
+            _ => {
+                let found = by_channel(data, channels)?;
+                Some(found.into_iter().map(f64::from).collect())
             }
         }
     };
     Some((expand(mul, 1.0)?, expand(add, 0.0)?))
+}
+
+/// One constant for each of so many channels; `None` where they differ within one.
+pub(super) fn by_channel<T: Copy + PartialEq>(all: &[T], channels: usize) -> Option<Vec<T>> {
+    if channels == 0 || all.is_empty() || !all.len().is_multiple_of(channels) {
+        return None;
+    }
+    let one = |run: &[T]| run.iter().all(|&x| x == run[0]).then_some(run[0]);
+    all.chunks(all.len() / channels).map(one).collect()
 }
 
 /// `(x * m1 + a1) * m2 + a2 = x * (m1 m2) + (a1 m2 + a2)`.

@@ -4,7 +4,7 @@
 //! [feature scales](crate::features), which come before all of that.
 
 use super::{
-    affine::{constants, tensor},
+    affine::{by_channel, constants, tensor},
     insert, insert_behind, only_reader, readers, redirect,
 };
 use crate::{
@@ -133,18 +133,6 @@ fn is_taken_up(graph: &Graph, value: usize, constants: [&[f64]; 2]) -> bool {
         }
         _ => false,
     }
-}
-
-/// One constant for each of so many channels; `None` where they differ within one.
-fn by_channel(all: &[f64], channels: usize) -> Option<Vec<f64>> {
-    if channels == 0 || !all.len().is_multiple_of(channels) {
-        return None;
-    }
-    let mut runs = all.chunks(all.len() / channels);
-    let is_alike = |run: &[f64]| run.iter().all(|&x| x == run[0]);
-    runs.clone()
-        .all(is_alike)
-        .then(|| runs.by_ref().map(|run| run[0]).collect())
 }
 
 /// The constants of an affine map of a row, one each.
