@@ -78,7 +78,8 @@ class Report:
     """The largest difference between an output of the secure run and of the float model."""
     relative_error: float
     """Root mean square of the differences to the float model, over that of its outputs about the
-    mean of each. `1 - relative_error**2` is R2 against the float model."""
+    mean of each. `1 - relative_error**2` is R2 against the float model. Where the plan gives outputs scales it is that
+    of the worst output, of those with names."""
     rmse: float
     """Root mean square of the differences to the float model."""
     expected_error: float

@@ -42,7 +42,7 @@ const LEAST_IMAGES: usize = 4;
 const LEAST_SPREAD: f64 = 0.1;
 
 /// A part of an output's sum of squares that rounding in single precision is below.
-const ROUNDING: f64 = 2.5e-13;
+pub(super) const ROUNDING: f64 = 2.5e-13;
 
 /// The expected error of a plan: of its network, which runs equal, on samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,7 +53,8 @@ pub struct Fidelity {
     /// the mean of each output. Without samples, with a few, and where no output differs over
     /// samples: over that of the float result itself. Differences of constant outputs beside others
     /// are parts of these, where they are larger. Of a network that ends in a softmax or the like it
-    /// is that of the result or of the values before, whichever is larger.
+    /// is that of the result or of the values before, whichever is larger. Where outputs have scales
+    /// it is that of the output, of those with names, that is worst.
     pub error: f64,
     /// Whether it is about the mean.
     pub about_mean: bool,
@@ -100,7 +101,7 @@ impl Fidelity {
         };
         Self {
             aim,
-            error: all.error(),
+            error: target.worst_head(&each).unwrap_or_else(|| all.error()),
             about_mean,
             alike: target.alike(found),
             images: images.min(target.distinct),
@@ -292,6 +293,8 @@ struct Squares {
     spread: f64,
     size: f64,
     difference: f64,
+    /// Difference of outputs with a spread alone.
+    differing: f64,
     /// Difference and size of outputs without a spread alone.
     constant: [f64; 2],
 }
@@ -302,6 +305,7 @@ impl Squares {
             spread: self.spread + other.spread,
             size: self.size + other.size,
             difference: self.difference + other.difference,
+            differing: self.differing + other.differing,
             constant: [0, 1].map(|at| self.constant[at] + other.constant[at]),
         }
     }
@@ -323,10 +327,7 @@ impl Squares {
         };
         let [constant, size] = self.constant;
         match self.spread > 0.0 {
-            true => {
-                let differing = part(self.difference - constant, self.spread);
-                differing + part(constant, size.max(self.spread))
-            }
+            true => part(self.differing, self.spread) + part(constant, size.max(self.spread)),
             false => part(self.difference, self.size),
         }
         .sqrt()
@@ -348,6 +349,8 @@ pub(super) struct Target<'a> {
     pub has_scores: bool,
     /// The powers of two of channels of outputs beside values; empty where both are the same.
     pub exponents: &'a [i8],
+    /// The outputs that the owner named, if any.
+    pub named: &'a [NamedOutput],
 }
 
 impl Target<'_> {
@@ -418,6 +421,26 @@ impl Target<'_> {
         most
     }
 
+    /// The largest error of an output with a name, where they have scales: a wide one would hide a
+    /// narrow one. `None` where there is one.
+    fn worst_head(&self, each: &[Squares]) -> Option<f64> {
+        if self.exponents.is_empty() || self.named.len() < 2 {
+            return None;
+        }
+        let mut rest = each;
+        let errors = self.named.iter().filter_map(|head| {
+            let (squares, others) = rest.split_at_checked(head.shape.iter().product())?;
+            rest = others;
+            Some(
+                squares
+                    .iter()
+                    .fold(Squares::default(), Squares::plus)
+                    .error(),
+            )
+        });
+        errors.reduce(f64::max)
+    }
+
     /// What a value counts in its output.
     fn unit(&self, output: usize) -> f64 {
         let plane = self.outputs.div_ceil(self.exponents.len().max(1)).max(1);
@@ -480,6 +503,7 @@ impl Target<'_> {
             spread: of_spread.unwrap_or(0.0),
             size,
             difference,
+            differing: of_spread.map_or(0.0, |_| difference),
             constant: match of_spread {
                 Some(_) => [0.0; 2],
                 None => [difference, size],
@@ -551,6 +575,7 @@ mod tests {
             real,
             has_scores: true,
             exponents: &[],
+            named: &[],
         }
     }
 

@@ -288,6 +288,7 @@ fn planned(
                 Op::Scale { exponents } => exponents,
                 _ => &[],
             },
+            named: &options.outputs,
         },
         gains: &survey.gains,
         corrected: (&gathered(&corrected), &survey.means),

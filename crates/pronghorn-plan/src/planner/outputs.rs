@@ -7,7 +7,7 @@
 
 use pronghorn_graph::{float, graph::Graph, outputs, passes};
 
-use super::{BuildOptions, method::multiply_adds, samples::spread};
+use super::{BuildOptions, fidelity::ROUNDING, method::multiply_adds, samples::spread};
 
 /// Most outputs, or channels of a map, that get scales. More are scores of one kind.
 const MOST: usize = 64;
@@ -19,7 +19,7 @@ const LEAST_ROWS: usize = 16;
 const WORK: u64 = 5_000_000_000;
 
 /// Spreads that differ by fewer bits share one scale, as those of features do.
-const LEAST_DIFFERENCE: i8 = 3;
+const LEAST_DIFFERENCE: u8 = 3;
 
 /// Scores of classes of one kind are alike, mostly: with more multiply-adds on the fewest samples
 /// nobody looks.
@@ -28,8 +28,9 @@ const MOST_WORK: u64 = 50_000_000_000;
 /// Outputs are not scaled by more bits.
 const MOST_BITS: f64 = 40.0;
 
-/// An output that differs by less than this part of itself is constant but for rounding.
-const ROUNDING: f64 = 1e-6;
+/// Scaled values of an output are at most so many bits above the largest spread: values far from
+/// zero would leave all others few bits.
+const MOST_ABOVE: f64 = 10.0;
 
 /// The network with scaled outputs, where samples show that their spreads differ, and the layers
 /// before the outputs take the scales up.
@@ -65,24 +66,34 @@ fn exponents(graph: &Graph, samples: &[f32], channels: usize) -> Option<Vec<i8>>
         .flat_map(|row| &samples[row * elements..][..elements]);
     let rows: Vec<f32> = rows.copied().collect();
     let results = float::evaluate(graph, &rows, count).ok()?;
-    let spreads: Vec<f64> = (0..channels)
-        .map(|channel| deviation(&results, count, channel, channels))
+    let sizes: Vec<[f64; 2]> = (0..channels)
+        .map(|channel| sizes(&results, count, channel, channels))
         .collect();
-    let most = spreads.iter().copied().fold(0.0, f64::max);
-    let exponent = |&spread: &f64| match spread > 0.0 {
-        true => (most / spread).log2().floor().min(MOST_BITS) as i8,
-        false => 0,
-    };
-    let exponents: Vec<i8> = spreads.iter().map(exponent).collect();
+    let most = sizes.iter().fold(0.0, |most: f64, size| most.max(size[0]));
+    if most == 0.0 {
+        return None;
+    }
+    let exponents: Vec<i8> = sizes.iter().map(|&size| exponent(size, most)).collect();
     exponents
         .iter()
-        .any(|&exponent| exponent >= LEAST_DIFFERENCE)
+        .any(|exponent| exponent.unsigned_abs() >= LEAST_DIFFERENCE)
         .then_some(exponents)
 }
 
-/// The root mean square of a channel's values about their mean over images, where they differ by
-/// more than rounding; else 0.
-fn deviation(results: &[f32], images: usize, channel: usize, channels: usize) -> f64 {
+/// The power of two that brings a channel's spread near `most`, its values not beyond
+/// [`MOST_ABOVE`]; those of a constant come down to that.
+fn exponent([spread, size]: [f64; 2], most: f64) -> i8 {
+    let room = MOST_ABOVE.exp2() * most / size;
+    let factor = match spread > 0.0 {
+        true => room.max(1.0).min(most / spread),
+        false => room.min(1.0),
+    };
+    factor.log2().floor().clamp(-MOST_BITS, MOST_BITS) as i8
+}
+
+/// Root mean squares of a channel's values: about their mean over images, where they differ by more
+/// than rounding, else 0; and of the values.
+fn sizes(results: &[f32], images: usize, channel: usize, channels: usize) -> [f64; 2] {
     let image = results.len() / images;
     let plane = image / channels;
     let mut all = [0.0; 2];
@@ -97,9 +108,25 @@ fn deviation(results: &[f32], images: usize, channel: usize, channels: usize) ->
         all[0] += values().map(|x| (x - mean).powi(2)).sum::<f64>();
         all[1] += values().map(|x| x * x).sum::<f64>();
     }
-    let [spread, size] = all.map(|sum| (sum / (images * plane) as f64).sqrt());
-    match spread > ROUNDING * size {
-        true => spread,
-        false => 0.0,
+    if all[0] <= ROUNDING * all[1] {
+        all[0] = 0.0;
+    }
+    all.map(|sum| (sum / (images * plane) as f64).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_come_near_the_largest() {
+        let of = |spread, size| exponent([spread, size], 8.0);
+        assert_eq!([of(8.0, 8.0), of(1.0, 2.0), of(0.9, 0.9)], [0, 3, 3]);
+        assert_eq!(of(1e-30, 1e-30), 40);
+        // Values far from zero are not brought further away than 2^10 of the largest spread.
+        assert_eq!([of(1.0, 4096.0), of(1.0, 1e6)], [1, 0]);
+        // Constants come down to that.
+        assert_eq!([of(0.0, 0.0), of(0.0, 100.0), of(0.0, 16384.0)], [0, 0, -1]);
+        assert_eq!(of(0.0, 1e30), -40);
     }
 }
