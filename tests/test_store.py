@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -179,6 +180,28 @@ def test_batches_are_kept_prepared(setting: Setting) -> None:
             for wrong in (-1, 1.5, "2"):
                 with pytest.raises(InputError):
                     client.keep_prepared(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{}, {"assume": "aes"}, {"engine": "slot"}])
+def test_keeping_prepared_takes_nothing_from_the_connection(options: dict[str, Any]) -> None:
+    # Large enough for OTs that a connection keeps.
+    nodes = [node("Conv", "x w", "c", strides=[2, 2]), node("Relu", "c", "r"), node("Flatten", "r", "f")]
+    constants = {"w": floats(5, 1, 5, 5) / 4, "v": floats(3, 5 * 12 * 12) / 20}
+    network = model([*nodes, node("Gemm", "f v", "y", transB=1)], ("n", 1, 28, 28), constants)
+    samples = floats(60, 1, 28, 28)
+    images, loaded = samples[:BATCH], pronghorn.load(network, samples=samples)
+    wanted = loaded.compiled("two-party", **options).run_fixed(images)
+    with (
+        pronghorn.serve(loaded, "127.0.0.1:0", **options) as server,
+        pronghorn.connect(server.address) as client,
+    ):
+        for count in (BATCH, 1, BATCH):
+            np.testing.assert_array_equal(client.predict(images[:count]), wanted[:count])
+            client.keep_prepared(1, 2)
+            client.wait_prepared()
+        client.keep_prepared(1)
+        client.keep_prepared(0)
+        np.testing.assert_array_equal(client.predict(images), wanted)
 
 
 def test_what_goes_wrong_in_the_background_is_told(setting: Setting) -> None:

@@ -6,7 +6,10 @@
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Values by their type and step.
@@ -37,6 +40,8 @@ pub struct Connection {
     binding: Option<[u8; 32]>,
     /// Whose a server's connection is, as far as it counts what clients take.
     owner: [u8; 16],
+    /// Runs that were made on it.
+    runs: Arc<AtomicU64>,
 }
 
 /// A server's state of all its connections. Clones are the same. Secret: no Debug.
@@ -51,6 +56,7 @@ impl Connections {
             shared: self.0.clone(),
             binding: None,
             owner: [0; 16],
+            runs: Arc::default(),
         }
     }
 }
@@ -60,6 +66,17 @@ impl Connection {
     #[must_use]
     pub fn of_owner(self, owner: [u8; 16]) -> Self {
         Self { owner, ..self }
+    }
+
+    /// Batches and preparations that were begun on it. Each takes OTs that both parties count, so
+    /// both must have begun as many: else results would be wrong.
+    pub fn runs(&self) -> u64 {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    /// Counts a run.
+    pub(crate) fn begin_run(&self) {
+        self.runs.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whose it is.

@@ -114,6 +114,15 @@ impl ClientPreparation {
         Run::new(&model.task(connection, batch), Phase::Offline).map(Self)
     }
 
+    /// Whether batches of so many images can be prepared. A preparation that is made and not run
+    /// would take OTs that the server still counts on.
+    ///
+    /// # Errors
+    /// As [`ClientPreparation::new`].
+    pub fn check(plan: &Plan, batch: usize) -> Result<(), EngineError> {
+        check_preparable(plan, batch)
+    }
+
     /// The half of the prepared batch.
     ///
     /// # Errors

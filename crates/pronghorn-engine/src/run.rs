@@ -148,6 +148,7 @@ impl Run {
     pub fn new(task: &Task<'_>, phase: Phase) -> Result<Self, EngineError> {
         let (plan, batch) = (task.plan, task.batch);
         check_batch(plan, batch)?;
+        task.connection.begin_run();
         let offline = matches!(phase, Phase::Offline);
         let (input, online) = match phase {
             Phase::Online(input, prepared) => (input, Some(prepared)),

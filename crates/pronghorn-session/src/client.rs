@@ -373,15 +373,19 @@ impl Client {
         batch: usize,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), SessionError> {
-        let mut machine = ClientPreparation::new(&self.model, batch, &self.connection)?;
+        ClientPreparation::check(self.plan(), batch)?;
         let needed = self.check_memory(batch)?;
         let name = Name::random().map_err(StoreError::from)?;
         self.store.check(&name, needed)?;
-        self.guarded(|client| {
+        let machine = self.guarded(|client| {
+            let runs = client.connection.runs();
+            // From here on both parties count the OTs of this batch as taken.
+            let mut machine = ClientPreparation::new(&client.model, batch, &client.connection)?;
             let images = client.images(batch)?;
             let prepare = Prepare {
                 plan_hash: client.plan_name,
                 batch: images,
+                runs,
                 name,
             };
             client.link.send(Kind::Prepare, message::encode(&prepare))?;
@@ -390,7 +394,8 @@ impl Client {
             client
                 .link
                 .send(Kind::Done, message::encode(&Done::of(images)))?;
-            client.expect_done(images)
+            client.expect_done(images)?;
+            Ok(machine)
         })?;
         let prepared = machine.into_prepared()?;
         self.setup = Some(prepared.setup());
@@ -496,6 +501,7 @@ impl Client {
         let begin = Begin {
             plan_hash: self.plan_name,
             batch: self.images(batch)?,
+            runs: self.connection.runs(),
             prepared: name,
         };
         self.link.send(Kind::Begin, message::encode(&begin))?;

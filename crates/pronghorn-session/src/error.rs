@@ -87,6 +87,17 @@ pub enum SessionError {
         /// What there is.
         found: [u8; 32],
     },
+    /// The parties count the OTs of a connection differently: results would be wrong.
+    #[error(
+        "the client has begun {found} batches and preparations on this connection, and the server \
+         counts {expected}: what both keep for it does not fit together. Connect again"
+    )]
+    OutOfStep {
+        /// The client's.
+        found: u64,
+        /// The server's.
+        expected: u64,
+    },
     /// The server has no such model for this client.
     #[error(
         "the server has no model {asked} for this client: `pronghorn models` lists those that it may ask for"
@@ -483,6 +494,7 @@ impl SessionError {
             Self::PlanHash { .. }
             | Self::Plan(_)
             | Self::AnotherModel { .. }
+            | Self::OutOfStep { .. }
             | Self::Handshake { .. } => ErrorCode::Plan,
             Self::NoModel { .. } | Self::Unnamed { .. } => ErrorCode::Model,
             Self::Batch { .. }

@@ -24,6 +24,10 @@
 //! leaves nothing with the server, so there the client alone compares, before it returns outputs or
 //! keeps what the server published, and no message is added.
 //!
+//! `Begin` and `Prepare` say how many of both the client has begun on the connection. Each takes
+//! oblivious transfers that both parties count. Where the server counts otherwise the session ends:
+//! results would be wrong.
+//!
 //! # The channel
 //!
 //! On TLS both parties derive 32 bytes from the connection ([`ClientChannel`], [`ServerChannel`]),

@@ -15,7 +15,7 @@ use crate::{
 pub const MAGIC: [u8; 8] = *b"PRONGHRN";
 
 /// The protocol version of this crate.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// The client's first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +78,8 @@ pub struct Begin {
     pub plan_hash: [u8; 32],
     /// Images of the batch.
     pub batch: u32,
+    /// Batches and preparations that it has begun on the connection before.
+    pub runs: u64,
     /// The preparation it wants to use, and has taken from its own store. The server answers with
     /// [`Begun`].
     pub prepared: Option<Name>,
@@ -90,6 +92,8 @@ pub struct Prepare {
     pub plan_hash: [u8; 32],
     /// Images of the batch.
     pub batch: u32,
+    /// As in [`Begin`].
+    pub runs: u64,
     /// What both parties will call it: random.
     pub name: Name,
 }
@@ -254,7 +258,7 @@ mod tests {
     fn layout() {
         assert_eq!(
             HELLO.encode(),
-            [&b"PRONGHRN\x03\x00\x02\x01"[..], &[7; 32], &[0]].concat()
+            [&b"PRONGHRN\x04\x00\x02\x01"[..], &[7; 32], &[0]].concat()
         );
         let model = |text: &str| Some(text.parse().expect("it is a name"));
         for (text, bytes) in [
@@ -280,7 +284,7 @@ mod tests {
         assert_eq!(
             hello.encode(),
             [
-                &b"PRONGHRN\x03\x00\x02"[..],
+                &b"PRONGHRN\x04\x00\x02"[..],
                 &[9; 32],
                 &[5, 0xac, 2, 0, 4],
                 &[8; 16],
@@ -288,7 +292,7 @@ mod tests {
             ]
             .concat()
         );
-        assert_eq!(ListingRequest.encode(), b"PRONGHRN\x03\x00");
+        assert_eq!(ListingRequest.encode(), b"PRONGHRN\x04\x00");
         let listed = Listed {
             model: ModelId::of_plan("ab"),
             trust: TrustLevel::Encrypted,
@@ -299,27 +303,29 @@ mod tests {
         };
         assert_eq!(
             listing.encode(),
-            [&b"PRONGHRN\x03\x00\x01\x02ab\x011\x01"[..], &[9; 32]].concat()
+            [&b"PRONGHRN\x04\x00\x01\x02ab\x011\x01"[..], &[9; 32]].concat()
         );
         let begin = |prepared| {
             encode(&Begin {
                 plan_hash: [1; 32],
                 batch: 2,
+                runs: 5,
                 prepared,
             })
         };
-        assert_eq!(begin(None), [&[1; 32][..], &[2, 0]].concat());
+        assert_eq!(begin(None), [&[1; 32][..], &[2, 5, 0]].concat());
         assert_eq!(
             begin(Some(Name([3; 16]))),
-            [&[1; 32][..], &[2, 1], &[3; 16]].concat()
+            [&[1; 32][..], &[2, 5, 1], &[3; 16]].concat()
         );
         assert_eq!(
             encode(&Prepare {
                 plan_hash: [1; 32],
                 batch: 2,
+                runs: 5,
                 name: Name([3; 16])
             }),
-            [&[1; 32][..], &[2], &[3; 16]].concat()
+            [&[1; 32][..], &[2, 5], &[3; 16]].concat()
         );
         assert_eq!(encode(&Begun { prepared: true }), [1]);
         assert_eq!(

@@ -118,6 +118,16 @@ fn another_plan_is_refused_in_the_hello_and_in_begin() {
     refused(&running, raw, ErrorCode::Plan, "the plan is 0404");
 }
 
+/// What both keep of a connection does not fit together then: results would be wrong.
+#[test]
+fn another_count_of_runs_is_refused() {
+    let running = Running::real(patient());
+    let (mut raw, hello) = Raw::greeted(running.address());
+    raw.2 = 1;
+    raw.begin(hello.plan_hash, 1);
+    refused(&running, raw, ErrorCode::Plan, "and the server counts 0");
+}
+
 #[test]
 fn truncation_at_every_byte_ends_the_session() {
     let running = Running::real(Limits {

@@ -297,6 +297,19 @@ fn batches_are_kept_prepared_in_the_background() {
     }
 }
 
+/// A preparation that is asked for and not run takes nothing that the server does not know of.
+#[test]
+fn predictions_go_on_without_what_was_to_be_prepared() {
+    let running = serve(patient(), None);
+    let mut client = connect(&running, None);
+    for images in [3, 2] {
+        assert_eq!(predicts_images(&mut client, images), (0, 0));
+        client.keep_prepared(1, None).expect("it can be kept");
+        client.keep_prepared(0, None).expect("it ends");
+        assert_eq!(predicts_images(&mut client, images), (0, 0));
+    }
+}
+
 /// In the middle of its work.
 #[test]
 fn refilling_ends_with_its_client() {
@@ -350,8 +363,10 @@ fn begins(raw: &mut Raw, batch: u32, name: Name) -> bool {
     let begin = Begin {
         plan_hash: plan().hash(),
         batch,
+        runs: raw.2,
         prepared: Some(name),
     };
+    raw.2 += 1;
     raw.send(Kind::Begin, &message::encode(&begin));
     let begun = receive(raw, Kind::Begun);
     let begun: Begun = message::decode(Kind::Begun, &begun).expect("it is one");
@@ -362,8 +377,10 @@ fn asks_to_prepare(raw: &mut Raw, name: Name) {
     let prepare = Prepare {
         plan_hash: plan().hash(),
         batch: 3,
+        runs: raw.2,
         name,
     };
+    raw.2 += 1;
     raw.send(Kind::Prepare, &message::encode(&prepare));
 }
 

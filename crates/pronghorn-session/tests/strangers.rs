@@ -78,11 +78,13 @@ fn attempts() -> Vec<Vec<(Kind, Vec<u8>)>> {
     let begin = Begin {
         plan_hash,
         batch,
+        runs: 0,
         prepared: None,
     };
     let prepare = Prepare {
         plan_hash,
         batch,
+        runs: 0,
         name: Name([3; 16]),
     };
     let mut asked: Vec<Vec<_>> = TrustLevel::ALL.map(|trust| vec![hello(trust, None)]).into();

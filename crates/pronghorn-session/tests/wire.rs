@@ -49,6 +49,7 @@ fn begin(prepared: Option<Name>) -> Begin {
     Begin {
         plan_hash: HASH,
         batch: 300,
+        runs: 2,
         prepared,
     }
 }
@@ -58,6 +59,7 @@ const NAME: Name = Name([0xC3; 16]);
 const PREPARE: Prepare = Prepare {
     plan_hash: HASH,
     batch: 300,
+    runs: 2,
     name: NAME,
 };
 

@@ -34,8 +34,7 @@ impl Client {
         if batches == 0 {
             return Ok(());
         }
-        // The engine says what can be prepared.
-        ClientPreparation::new(&self.model, 1, &self.connection)?;
+        ClientPreparation::check(self.plan(), 1)?;
         let most = self.prepared_batches;
         if most == 0 {
             let found = batches;

@@ -638,9 +638,17 @@ struct Connection<'a> {
 
 impl Connection<'_> {
     /// The images of a batch of this plan, on this channel, that may begin.
-    fn checked(&self, plan_name: [u8; 32], batch: u32) -> Result<usize, SessionError> {
+    fn checked(
+        &self,
+        plan_name: [u8; 32],
+        (batch, runs): (u32, u64),
+    ) -> Result<usize, SessionError> {
         if plan_name == self.plan_name {
-            return self.served.checked(batch);
+            let (found, expected) = (runs, self.keys.runs());
+            return match found == expected {
+                true => self.served.checked(batch),
+                false => Err(SessionError::OutOfStep { found, expected }),
+            };
         }
         // The hellos have agreed on the plan.
         Err(match self.is_bound {
@@ -675,7 +683,7 @@ impl Connection<'_> {
     ) -> Result<(), SessionError> {
         let (server, served) = (self.server, self.served.clone());
         let plan = served.plan();
-        let batch = self.checked(begin.plan_hash, begin.batch)?;
+        let batch = self.checked(begin.plan_hash, (begin.batch, begin.runs))?;
         // Another connection of its may have had false keys meanwhile.
         server.check_barred(&self.whose.identity)?;
         let images = plan.charged(batch) as u64;
@@ -711,7 +719,7 @@ impl Connection<'_> {
     /// Prepares a batch and keeps this party's half, the client hears of it only then.
     fn prepare(&mut self, link: &mut Link, asked: Prepare) -> Result<(), SessionError> {
         let (server, served) = (self.server, self.served.clone());
-        let batch = self.checked(asked.plan_hash, asked.batch)?;
+        let batch = self.checked(asked.plan_hash, (asked.batch, asked.runs))?;
         let most = server.limits.max_prepared;
         if most == 0 {
             return Err(SessionError::Prepared { found: 1, most });

@@ -444,8 +444,9 @@ pub fn plays(mut client: Client) {
 
 // A client made by hand.
 
-/// A connection whose frames the test writes itself, and what went over it.
-pub struct Raw(pub TcpStream, pub Transcript);
+/// A connection whose frames the test writes itself, what went over it, and the batches and
+/// preparations that were begun.
+pub struct Raw(pub TcpStream, pub Transcript, pub u64);
 
 impl Raw {
     pub fn connect(address: SocketAddr) -> Self {
@@ -456,7 +457,7 @@ impl Raw {
         stream
             .set_write_timeout(Some(Duration::from_secs(30)))
             .unwrap();
-        Self(stream, Transcript::default())
+        Self(stream, Transcript::default(), 0)
     }
 
     /// With the hellos exchanged.
@@ -481,8 +482,10 @@ impl Raw {
         let begin = Begin {
             plan_hash,
             batch,
+            runs: self.2,
             prepared: None,
         };
+        self.2 += 1;
         self.send(Kind::Begin, &message::encode(&begin));
     }
 
