@@ -64,8 +64,8 @@ struct Reach {
 
 impl FeatureScales {
     /// The scales for `samples`, rows of `features` values: ranges become alike but for a factor
-    /// of four. Features of a group share a scale. `None` where they are alike, or with fewer than
-    /// [`LEAST_ROWS`] rows.
+    /// of four. Features of a group share a scale. `None` where they are alike and no constant is
+    /// far beyond them, or with fewer than [`LEAST_ROWS`] rows.
     pub fn of_samples(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Option<Self> {
         let mut reaches = Reach::of_all(samples, features)?;
         for group in groups {
@@ -78,7 +78,8 @@ impl FeatureScales {
         let to = of_groups.fold(None, |most: Option<f64>, reach| {
             Some(most.map_or(reach, |m| m.max(reach)))
         });
-        (!Reach::are_alike(&reaches)).then(|| Self::of_reaches(&reaches, to, &[]))
+        let fit = Reach::are_alike(&reaches) && !Reach::has_far_constant(&reaches);
+        (!fit).then(|| Self::of_reaches(&reaches, to, &[]))
     }
 
     /// The scales for samples of which the features `kept` have one value alone, which they keep.
@@ -250,6 +251,14 @@ impl Reach {
         })
     }
 
+    /// Whether a feature of one value alone would leave those that vary few bits.
+    fn has_far_constant(reaches: &[Self]) -> bool {
+        let most = Self::ends(reaches)[1];
+        let is_far = |bits: f64| bits >= LEAST_DIFFERENCE;
+        let mut constants = reaches.iter().filter(|reach| reach.is_constant);
+        most > 0.0 && constants.any(|reach| is_far((reach.offset.abs() / most).log2()))
+    }
+
     /// Whether one scale serves all that vary.
     fn are_alike(reaches: &[Self]) -> bool {
         let [least, most] = Self::ends(reaches);
@@ -329,6 +338,18 @@ mod tests {
         assert_eq!(FeatureScales::of_samples(&[], 0, &[]), None);
         let constant = [3.0; 40];
         assert_eq!(FeatureScales::of_samples(&constant, 2, &[]), None);
+    }
+
+    #[test]
+    fn a_constant_far_beyond_the_others_is_taken_off() {
+        let rows = |constant: f32| -> Vec<f32> {
+            let row = |i: usize| [i as f32, -(i as f32) / 5.0, constant];
+            (0..20).flat_map(row).collect()
+        };
+        assert_eq!(FeatureScales::of_samples(&rows(100.0), 3, &[]), None);
+        let scales = FeatureScales::of_samples(&rows(-90_210.0), 3, &[]).expect("it is far");
+        let found: Vec<_> = scales.0.iter().map(|s| (s.exponent, s.offset)).collect();
+        assert_eq!(found, [(0, 0.0), (0, 0.0), (3, -90_210.0)]);
     }
 
     #[test]
