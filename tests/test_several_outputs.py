@@ -6,17 +6,20 @@ import csv
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
 import pronghorn
-from helpers import floats, model, node
+from helpers import floats, model, node, run_native
 from pronghorn._outputs import reader
 from pronghorn.cli import app
-from pronghorn.errors import InputError
+from pronghorn.errors import InputError, UnsupportedModelError
+from pronghorn.onnx import import_onnx
 
 
 def heads() -> onnx.ModelProto:
@@ -71,6 +74,72 @@ def test_names_make_no_paths_and_no_two_arrays_alike(names: list[str], keys: lis
     found = reader([], "values", shapes=shapes)(floats(4, 3))
     assert list(found.arrays()) == ["outputs", *(f"outputs.{key}" for key in keys)]
     assert found.split()[names[1]].shape == (4,)
+
+
+STEPS = [node("Relu", "r", "a"), node("MatMul", "r w", "b")]
+MAXIMA = [node("ReduceMax", "r", "a", axes=[1], keepdims=0), node("ReduceMin", "r", "b", axes=[1], keepdims=0)]
+RNN = [node("RNN", "t k l", "a b", hidden_size=4)]
+PLACES: dict[str, tuple[Any, list[onnx.NodeProto]]] = {
+    "merged": ("N", [node("Reshape", "x rows", "r"), *STEPS]),
+    "merged, one number each": ("N", [node("Reshape", "x rows", "r"), *MAXIMA]),
+    "merged beside first": ("N", [node("Reshape", "x rows", "a"), node("ReduceMax", "x", "b", axes=[2], keepdims=0)]),
+    "dropped": (1, [node("Squeeze", "x zero", "r"), *STEPS]),
+    "dropped, one number each": (1, [node("Squeeze", "x zero", "r"), *MAXIMA]),
+    "dropped beside first": (1, [node("Squeeze", "x zero", "a"), node("Relu", "x", "b")]),
+    "behind another": (1, [node("Transpose", "x", "a", perm=[1, 0, 2]), node("Relu", "a", "b")]),
+    "behind directions, batch of 1": (1, [node("Transpose", "x", "t", perm=[1, 0, 2]), *RNN]),
+    "behind directions": ("N", [node("Transpose", "x", "t", perm=[1, 0, 2]), *RNN]),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_values_of_an_image_stay_together(name: str) -> None:
+    """Wherever the batch of an output is: one image's values of one output stand before those of the next."""
+    batch, nodes = PLACES[name]
+    directions = {"k": floats(1, 4, 4) / 4, "l": floats(1, 4, 4) / 4}
+    constants = {"rows": np.array([-1, 4]), "zero": np.array([0]), "w": floats(4, 5), **directions}
+    read = {each for one in nodes for each in one.input}
+    proto = model(nodes, (batch, 3, 4), {k: v for k, v in constants.items() if k in read}, outputs=["a", "b"])
+    loaded, rows = pronghorn.load(proto, output=["a", "b"]), floats(5, 3, 4)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    wanted = [dict(zip("ab", session.run(["a", "b"], {"x": rows[at : at + 1]}), strict=True)) for at in range(5)]
+    native = run_native(import_onnx(proto, output=["a", "b"]), rows)
+    for found in map(loaded.split, (loaded.run_float(rows), native)):
+        for output, part in found.items():
+            each = np.stack([one[output].reshape(part.shape[1:]) for one in wanted])
+            np.testing.assert_allclose(part, each, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_last_states_beside_a_series(layers: int) -> None:
+    """The series has its batch first, and the states of several layers have theirs behind the layers."""
+    nodes = [
+        node("Transpose", "x", "t", perm=[1, 0, 2]),
+        node("RNN", "t k l", "s h", hidden_size=4),
+        node("Transpose", "s", "u", perm=[2, 0, 1, 3]),
+        node("Squeeze", "u one", "o"),
+        node("Concat", " ".join(["h"] * layers), "states", axis=0),
+    ]
+    constants = {"k": floats(1, 4, 4) / 4, "l": floats(1, 4, 4) / 4, "one": np.array([2])}
+    proto = model(nodes, ("N", 3, 4), constants, outputs=["o", "states"])
+    rows = floats(4, 3, 4)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    series, states = session.run(["o", "states"], {"x": rows})
+    loaded = pronghorn.load(proto, output=["o", "states"])
+    found = loaded.split(loaded.run_float(rows))
+    np.testing.assert_allclose(found["o"].reshape(series.shape), series, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["states"].reshape(4, layers, 4), states.swapaxes(0, 1), rtol=1e-4, atol=1e-5)
+    alone = pronghorn.load(proto, output="states").run_float(rows)
+    np.testing.assert_allclose(alone.reshape(4, layers, 4), states.swapaxes(0, 1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("constant", ["Identity", "Shape"])
+def test_constants_among_outputs_are_refused(constant: str) -> None:
+    nodes = [node("Relu", "x", "a"), node(constant, "c" if constant == "Identity" else "x", "b")]
+    constants = {"c": floats(1, 3)} if constant == "Identity" else {}
+    proto = model(nodes, ("N", 4), constants, outputs=["a", "b"])
+    with pytest.raises(UnsupportedModelError, match="the output 'b' does not depend on the input"):
+        pronghorn.load(proto, output=["a", "b"])
 
 
 def test_one_output_needs_no_name() -> None:

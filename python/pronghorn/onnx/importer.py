@@ -22,8 +22,8 @@ from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
-from pronghorn.onnx.joining import join_inputs, join_outputs
-from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering
+from pronghorn.onnx.joining import Row, join_inputs, join_outputs
+from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import OF_SHAPES, advice_beside, inside, lower, unsupported
 from pronghorn.onnx.reading import Source, initializers, names_read, read
@@ -62,7 +62,7 @@ class ImportedModel:
     reference: ModelProto
     """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime."""
     free_batch: bool
-    """Whether the model left the size of a batch open."""
+    """Whether the model left the size of a batch open, and each image has its results in a row of their own."""
     is_quantised: bool
     """Whether it rounds values by QuantizeLinear, in whose place fixed point rounds."""
     class_names: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     """
     proto, opset, name = read(model)
     names = class_names(proto.graph)
-    wanted = _cut(proto, output)
+    wanted, row = _cut(proto, output)
     fix_sizes(proto, shape)
     inputs = join_inputs(proto, opset) if len(proto.graph.input) > 1 else {}
     source = fix_batch(proto)
@@ -133,10 +133,15 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         refuse_large(proto)
     one_image = source.type.tensor_type.shape.dim[0].dim_value == 1 or unrolled or _is_recurrent(proto)
     lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
-    lowering.joined = output_name if len(wanted) > 1 else ""
+    lowering.parts = row.parts if row else {}
     lowering.start(source.name, sizes)
     _lower(_slim(proto, wanted), lowering, output_name)
+    outputs = {name: _output(lowering, name).inner for name in wanted}
     result = lowering.values[output_name]
+    if row:
+        row.size(reference.graph, outputs)
+    # Behind recurrent networks and loops the batch may be another dimension than the first.
+    takes_batches = not one_image or (row is None and result.batched)
     title = name or str(proto.graph.name) or "model"
     nodes, last = _without_unread(lowering.nodes, result.index)
     classes = max(2, math.prod(result.inner))
@@ -151,11 +156,11 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         output_name=output_name,
         output_shape=result.inner,
         inputs=inputs or {source.name: sizes[1:]},
-        outputs={name: lowering.values[name].inner for name in wanted},
+        outputs=outputs,
         opset=opset,
         takes_integers=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind in "iu",
         reference=reference,
-        free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1,
+        free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1 and takes_batches,
         is_quantised=any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
         class_names=names if are_indices or len(names) == classes else (),
     )
@@ -173,13 +178,14 @@ def _without_unread(nodes: list[dict[str, Any]], output: int) -> tuple[list[dict
     return moved, places[output]
 
 
-def _cut(proto: ModelProto, output: Output) -> list[str]:
-    """Keeps what the output needs; the names of the values in it."""
+def _cut(proto: ModelProto, output: Output) -> tuple[list[str], Row | None]:
+    """Keeps what the output needs; the names of the values in it, and the row of several."""
     graph = proto.graph
     names = [_before_zip_map(graph.node, name) for name in _outputs(proto, output)]
     for name in names:
         _refuse_absent(graph, name)
-    wanted = names[0] if len(names) == 1 else join_outputs(graph, names)
+    row = None if len(names) == 1 else join_outputs(graph, names)
+    wanted = row.name if row else names[0]
     nodes = _needed(graph.node, wanted)
     needed = {wanted}.union(*map(names_read, nodes))
     known = [entry for entry in (*graph.output, *graph.value_info) if entry.name == wanted]
@@ -190,7 +196,7 @@ def _cut(proto: ModelProto, output: Output) -> list[str]:
     _replace(graph.node, nodes)
     _replace(graph.output, [helper.make_tensor_value_info(wanted, kind, None)])
     _replace(graph.value_info, [])
-    return names
+    return names, row
 
 
 def _refuse_absent(graph: GraphProto, name: str) -> None:
@@ -323,7 +329,12 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
             f"the output {output!r} is quantised",
             "take the value before its QuantizeLinear (--output NAME, output=NAME)",
         )
-    if output not in lowering.values:
+
+
+def _output(lowering: Lowering, name: str) -> Value:
+    """The value of an output, which depends on the input."""
+    if name not in lowering.values:
         raise UnsupportedModelError(
-            f"the output {output!r} does not depend on the input", "pick another (--output NAME, output=NAME)"
+            f"the output {name!r} does not depend on the input", "pick another (--output NAME, output=NAME)"
         )
+    return lowering.values[name]

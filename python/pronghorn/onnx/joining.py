@@ -7,24 +7,45 @@ float runtime see the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from pronghorn.onnx.lowering import FLAT
-
 Shape = tuple[int, ...]
 
 
-def join_outputs(graph: GraphProto, names: Sequence[str]) -> str:
-    """Appends nodes that make one row of the values `names`; the row's name."""
+@dataclass(frozen=True)
+class Row:
+    """The row of several outputs."""
+
+    name: str
+    parts: Mapping[str, str]
+    """The output of each part of the row: its values, flattened."""
+    sizes: Mapping[str, str]
+    """The constant with the shape of each output's part."""
+
+    def size(self, graph: GraphProto, shapes: Mapping[str, Shape]) -> None:
+        """Gives each part its size, which is known once the shapes of the outputs for one image are.
+
+        An output's batch may be another dimension than the first, or merged with it. The values of an image are a row
+        of its part all the same.
+        """
+        counts = {self.sizes[output]: math.prod(shape) for output, shape in shapes.items()}
+        for tensor in graph.initializer:
+            if tensor.name in counts:
+                tensor.CopyFrom(_numbers(tensor.name, [-1, counts[tensor.name]]))
+
+
+def join_outputs(graph: GraphProto, names: Sequence[str]) -> Row:
+    """Appends nodes that make one row of the values `names`, for one image until the row is given its sizes."""
     joined = _free(graph, ",".join(names))
-    flat = [_free(graph, f"{name}{FLAT}") for name in names]
-    pairs = zip(names, flat, strict=True)
-    graph.node.extend(helper.make_node("Flatten", [name], [row], name=row, axis=1) for name, row in pairs)
-    graph.node.append(helper.make_node("Concat", flat, [joined], name=joined, axis=1))
-    return joined
+    parts = {_free(graph, f"{name}/flat"): name for name in names}
+    sizes = {name: _constant(graph, f"{part}/shape", [1, -1]) for part, name in parts.items()}
+    nodes = [helper.make_node("Reshape", [name, sizes[name]], [part], name=part) for part, name in parts.items()]
+    graph.node.extend([*nodes, helper.make_node("Concat", list(parts), [joined], name=joined, axis=1)])
+    return Row(joined, parts, sizes)
 
 
 def join_inputs(proto: ModelProto, opset: int) -> dict[str, Shape]:
@@ -68,8 +89,12 @@ def _slice(graph: GraphProto, source: str, part: str, start: int, end: int, opse
 
 def _constant(graph: GraphProto, name: str, numbers: Sequence[int]) -> str:
     name = _free(graph, name)
-    graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
+    graph.initializer.append(_numbers(name, numbers))
     return name
+
+
+def _numbers(name: str, numbers: Sequence[int]) -> TensorProto:
+    return numpy_helper.from_array(np.array(numbers, np.int64), name)
 
 
 def _free(graph: GraphProto, name: str) -> str:

@@ -7,7 +7,7 @@ of ONNX shape `(1, 3, 32, 32)` has shape `[3, 32, 32]` in the graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -46,9 +46,6 @@ FINISH_NAMES = {
     "sqrt": "a root (Sqrt, ReduceL2 or Pow)",
 }
 """Their names for users, by `Lowering.finish_of`."""
-
-FLAT = "/flat"
-"""How names of outputs end whose values are part of one row."""
 
 MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
 """The factor and the summand of linear maps of flat values."""
@@ -108,8 +105,8 @@ class Lowering:
     """All nodes that are lowered, for advice."""
     one_image: bool = False
     """Whether the model fixes the batch at 1, or has a recurrent network, before which the batch moves."""
-    joined: str = ""
-    """The row of all outputs, where there are several."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """The output of each part of the row of several outputs."""
     targets: Targets | None = None
     """The shapes that values are reshaped to, for several images."""
     values: dict[str, Value] = field(default_factory=dict)
@@ -158,9 +155,9 @@ class Lowering:
         problem = f"it comes after {FINISH_NAMES[kind]}, which is supported only at the end of a model"
         last = next((name for name in site.node.input if self.values.get(name) == value), site.input(0))
         advice = Network(self.network, next(iter(self.values)), self._number, self._is_end).advice(last)
-        if site.node.output[0] == self.joined:
+        output = self.parts.get(last) or self.parts.get(site.node.output[0])
+        if output is not None:
             # No node of the file makes one row of several outputs.
-            output = last.removesuffix(FLAT)
             problem = f"output {output!r} comes after {FINISH_NAMES[kind]}, and is supported only without other outputs"
             raise UnsupportedModelError(problem, advice, opset=self.opset)
         site.fail(problem, advice)

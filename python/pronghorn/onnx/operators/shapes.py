@@ -57,6 +57,9 @@ def _flatten(lowering: Lowering, site: Site) -> Value:
 @operator("Reshape", on_result=True, unbatched=True)
 def _reshape(lowering: Lowering, site: Site) -> Value:
     value, target = lowering.value(site), lowering.constant(site, 1)
+    if site.node.output[0] in lowering.parts:
+        # All values of an image, wherever the batch is.
+        return lowering.reshape(site, Value(value.index, (1, *value.inner)), [math.prod(value.inner)])
     if target is None:
         site.fail("its shape is absent", "repair the model")
     copy = not site.integer("allowzero", 0)
