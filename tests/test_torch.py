@@ -40,6 +40,9 @@ class Tensor:
     def to(self, target: str) -> Tensor:
         return self if target == "cpu" else Tensor(self.array.astype(target))
 
+    def double(self) -> Tensor:
+        return self.to("float64")
+
     def repeat(self, *times: int) -> Tensor:
         return Tensor(np.tile(self.array, times))
 
@@ -351,6 +354,81 @@ def test_a_branch_on_values_is_noticed(stub: Exporter) -> None:
     branch.weight = Tensor(np.eye(4, 3, dtype=np.float32))
     with pytest.raises(ExportError, match="gives another output"):
         pronghorn.load(branch, example=np.array([[3.0, 1, -1, 1]]))
+
+
+class Small(Module):
+    """A branch with outputs far below 1."""
+
+    def forward(self, image: Tensor) -> Any:
+        return Tensor(image.array @ self.weight.array * (1 if image.array.sum() > 0 else -1))
+
+
+def scores(end: str, factor: float = 1.0) -> Export:
+    def proto(module: Module, inputs: list[str], outputs: list[str], batch: Any) -> onnx.ModelProto:
+        nodes = [node("MatMul", f"{inputs[0]} w", "p"), node(end, "p", outputs[0])]
+        weight = module.weight.array * np.float32(factor)
+        return model(nodes, (batch, 4), {"w": weight}, inputs=inputs, outputs=outputs)
+
+    return proto
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-8, 1e-20])
+def test_small_outputs_are_compared(stub: Exporter, size: float) -> None:
+    stub.proto = scores("Identity")
+    small = Small()
+    small.weight = Tensor(np.full((4, 3), size, np.float32))
+    with pytest.raises(ExportError, match="gives another output"):
+        pronghorn.load(small, example=np.array([[3.0, 1, -1, 1]]))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-8])
+def test_small_outputs_that_are_random_are_refused(stub: Exporter, size: float) -> None:
+    class Random(Module):
+        def forward(self, image: Tensor) -> Any:
+            self.weight = Tensor(-self.weight.array)
+            return Tensor(image.array @ self.weight.array)
+
+    random = Random()
+    random.weight = Tensor(np.full((4, 3), size, np.float32))
+    with pytest.raises(ExportError, match="each time"):
+        pronghorn.load(random, example=np.array([[3.0, 1, -1, 1]]))
+
+
+class Unlikely(Module):
+    """Probabilities near 0, whatever the input."""
+
+    def forward(self, image: Tensor) -> Any:
+        return Tensor(np.exp(np.abs(image.array @ self.weight.array) - np.float32(16)))
+
+
+class Cancelled(Module):
+    """Differences of equal numbers: none in double precision, and roundings in single precision."""
+
+    def double(self) -> Cancelled:
+        return Cancelled("float64")
+
+    def forward(self, image: Tensor) -> Any:
+        return Tensor(np.full((1, 3), 0 if self.weight.dtype == "float64" else 1e-7, image.dtype))
+
+
+def test_outputs_of_roundings_alone_pass(stub: Exporter) -> None:
+    stub.proto = scores("Identity", 1e-20)
+    assert pronghorn.load(Cancelled(), example=floats(1, 4)).exporter == DYNAMO
+    constants = {"low": np.float32([-16.5])}
+    stub.proto = lambda module, inputs, outputs, batch: model(
+        [
+            node("MatMul", f"{inputs[0]} w", "p"),
+            node("Abs", "p", "a"),
+            node("Add", "a low", "s"),
+            node("Sigmoid", "s", "y"),
+            node("Identity", "y", outputs[0]),
+        ],
+        (batch, 4),
+        {"w": module.weight.array, **constants},
+        inputs=inputs,
+        outputs=outputs,
+    )
+    assert pronghorn.load(Unlikely(), example=np.zeros((1, 4))).exporter == DYNAMO
 
 
 class Exponential(Module):

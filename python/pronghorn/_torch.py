@@ -9,7 +9,7 @@ import io
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -38,7 +38,13 @@ NEAR = 1e-2
 """Differences of outputs are at most so large a part of the outputs, as root mean squares."""
 
 ROUNDING = 1e-6
-"""Or so large in each output."""
+"""Or so large a part of the largest output on several inputs; and at most so large in each output."""
+
+SINGLE = 10.0
+"""Or so many times the module's own difference between single and double precision."""
+
+MOVES = ("Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that leave numbers as they are."""
 
 
 def is_module(model: object) -> TypeGuard[torch.nn.Module]:
@@ -54,6 +60,11 @@ class Exported:
     proto: onnx.ModelProto
     exporter: str
     """The exporter: `DYNAMO` or `TORCHSCRIPT`."""
+
+    def probabilities(self) -> set[str]:
+        """The outputs that are results of a Sigmoid. Runtimes round these to single precision's steps at 1."""
+        makers = {name: node for node in self.proto.graph.node for name in node.output}
+        return {entry.name for entry in self.proto.graph.output if _maker(makers, entry.name) == "Sigmoid"}
 
 
 @dataclass(frozen=True)
@@ -107,16 +118,32 @@ class Case:
         """The inputs, repeated for a number of images."""
         return tuple(value.repeat(images, *[1] * (value.ndim - 1)) for value in self.inputs.values())
 
-    def check(self, run: Callable[[Mapping[str, Array]], Mapping[str, Array]]) -> None:
+    def check(self, run: _Run, probabilities: Container[str] = ()) -> None:
         """Compares the exported model with the module, on the example and on inputs made of it.
 
         Args:
             run: the exported model's outputs by name, for inputs by name.
+            probabilities: the names of outputs that are probabilities.
 
         Raises:
             ExportError: they differ, or the module's outputs on the example are not finite. Made-up inputs on which
                 an output is not finite tell nothing of it.
         """
+        results = list(self._results(run))
+        for _, wanted, found in results:
+            for name in set(wanted) & set(found):
+                largest = max(_size(outputs[name]) for _, outputs, _ in results if name in outputs)
+                scale = 1.0 if name in probabilities else largest
+                alike = _alike(found[name], wanted[name], scale)
+                if not alike and not self._are_roundings(name, found[name], wanted[name], results):
+                    raise ExportError(
+                        f"the exported model gives another {name} than the module {self.title}",
+                        "write forward without branches, loops or shapes that depend on values; "
+                        "or export it to ONNX another way, and load the file",
+                    )
+
+    def _results(self, run: _Run) -> Iterator[_Result]:
+        """Inputs, the module's outputs, and the exported model's."""
         for index, inputs in enumerate(self._probes()):
             try:
                 with _evaluating(self.module):
@@ -127,14 +154,21 @@ class Case:
                 raise
             if index == 0:
                 self._check_finite(wanted)
-            found = run({name: _array(value) for name, value in inputs.items()})
-            for name in set(wanted) & set(found):
-                if not _alike(found[name], wanted[name]):
-                    raise ExportError(
-                        f"the exported model gives another {name} than the module {self.title}",
-                        "write forward without branches, loops or shapes that depend on values; "
-                        "or export it to ONNX another way, and load the file",
-                    )
+            yield inputs, wanted, run({name: _array(value) for name, value in inputs.items()})
+
+    def _are_roundings(self, name: str, found: Array, wanted: Array, results: Sequence[_Result]) -> bool:
+        """Whether roundings alone are left of an output, as of a difference of equal numbers."""
+        return _alike(found, wanted, 1.0) and _distance(found, wanted) <= SINGLE * self._rounding(name, results)
+
+    def _rounding(self, name: str, results: Sequence[_Result]) -> float:
+        """The largest difference of an output to that of the module in double precision; 0 where it does not run so."""
+        try:
+            module = copy.deepcopy(self.module).double()
+            with _evaluating(module):
+                exact = [_run(module, _doubled(inputs)) or {} for inputs, _, _ in results]
+            return max(_distance(one[name], wanted[name]) for one, (_, wanted, _) in zip(exact, results, strict=True))
+        except Exception:
+            return 0.0
 
     def _check_finite(self, outputs: Mapping[str, Array]) -> None:
         """Refuses an example whose outputs cannot be compared."""
@@ -153,6 +187,11 @@ class Case:
         yield {**self.inputs, **{name: -value for name, value in real.items()}}
         yield {**self.inputs, **{name: value.flip(*range(1, value.ndim)) for name, value in real.items()}}
 
+
+_Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""The outputs of an exported model by name, for inputs by name."""
+
+_Result = tuple[Mapping[str, "torch.Tensor"], Mapping[str, Array], Mapping[str, Array]]
 
 _Export = Callable[[Case, int], onnx.ModelProto]
 """Exports a case for a number of images: for any number of them, or for one alone."""
@@ -369,16 +408,45 @@ def _array(tensor: torch.Tensor) -> Array:
     return np.array(tensor.detach().cpu().numpy())
 
 
-def _alike(found: Array, wanted: Array) -> bool:
-    """Whether arrays have the same numbers, but for rounding; of numbers beyond any bound nothing is known."""
-    one, other = (np.asarray(array, np.float64).ravel() for array in (found, wanted))
-    if one.size != other.size:
-        return False
-    known = np.isfinite(other)
-    one, other = one[known], other[known]
-    difference, size = np.linalg.norm(one - other), np.linalg.norm(other)
-    # Numbers such as probabilities far below single precision's steps at 1 differ by their rounding alone.
-    return bool(difference <= max(NEAR * size, ROUNDING * np.sqrt(one.size)))
+def _doubled(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Inputs in double precision, integers as they are."""
+    return {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
+
+
+def _alike(found: Array, wanted: Array, scale: float = 0.0) -> bool:
+    """Whether arrays have the same numbers, but for rounding; of numbers beyond any bound nothing is known.
+
+    Args:
+        found: those of the exported model, or of another run.
+        wanted: those of the module.
+        scale: the size of the module's numbers on other inputs, whose rounding may be all that is left on these.
+    """
+    return _distance(found, wanted) <= max(NEAR * _size(wanted), ROUNDING * min(scale, 1.0))
+
+
+def _distance(found: Array, wanted: Array) -> float:
+    """The root mean square of the differences where the wanted numbers are finite."""
+    if found.size != wanted.size:
+        return math.inf
+    known = np.isfinite(wanted)
+    return _mean(found.reshape(wanted.shape)[known].astype(np.float64) - wanted[known])
+
+
+def _size(array: Array) -> float:
+    """The root mean square of the finite numbers."""
+    return _mean(array[np.isfinite(array)].astype(np.float64))
+
+
+def _mean(numbers: Array) -> float:
+    return float(np.linalg.norm(numbers) / math.sqrt(max(numbers.size, 1)))
+
+
+def _maker(makers: Mapping[str, onnx.NodeProto], name: str) -> str | None:
+    """The operator that computes a value, those left out that leave numbers as they are."""
+    node = makers.get(name)
+    while node is not None and node.op_type in MOVES:
+        node = makers.get(node.input[0])
+    return None if node is None else str(node.op_type)
 
 
 def _cause(error: Exception) -> str:

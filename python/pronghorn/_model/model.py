@@ -145,7 +145,7 @@ def _load_module(case: _torch.Case, options: PlanOptions, *, shape: ShapeOption,
             continue
         model._exporter = exported.exporter
         if options.opening != "class":
-            case.check(model._run_by_name)
+            case.check(model._run_by_name, exported.probabilities())
         return model
     raise refusals[0]
 
