@@ -171,7 +171,7 @@ def test_ends_of_every_step(kind: str) -> None:
 REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
     "moved batch": ([*target("five", "n1", "rest"), node("Reshape", "x target", "y")], "mixes images"),
     "split elsewhere": ([*target("five", "n1", "rest"), node("Reshape", "r target", "y")], "mixes images"),
-    "one row": ([node("Reshape", "r one_row", "y")], "mixes images"),
+    "one row": ([node("Reshape", "r one_row", "q"), node("ReduceMean", "q", "y", axes=[1])], "the batch is not first"),
     "five rows": ([node("Reshape", "x five_rows", "y")], "mixes images"),
     "over rows": ([node("ReduceMean", "r", "y", axes=[0])], "the batch"),
     "softmax over rows": ([node("Softmax", "r", "y", axis=0)], "the batch"),
@@ -205,6 +205,74 @@ def test_what_mixes_images_is_refused(name: str) -> None:
     proto = model([node("Reshape", "x rows", "r"), *nodes], ("N", T, F), constants)
     with pytest.raises(UnsupportedModelError, match=message):
         import_onnx(proto)
+
+
+RAISE = node("Unsqueeze", "x zero", "r")
+BEHIND_ONES: dict[str, list[onnx.NodeProto]] = {
+    "unsqueezed": [RAISE, node("ReduceMean", "r", "y", axes=[1], keepdims=0)],
+    "pooled": [RAISE, node("MaxPool", "r", "y", kernel_shape=[2, 2], strides=[1, 1])],
+    "flattened": [node("Flatten", "x", "r", axis=0), node("ReduceMax", "r", "y", axes=[1])],
+    "reshaped": [node("Reshape", "x row", "r"), node("ReduceMean", "r", "m", axes=[1]), node("Sub", "r m", "y")],
+    "reshaped in steps": [RAISE, node("Flatten", "r", "f"), node("ReduceMax", "f", "y", axes=[1])],
+    "by a constant": [node("Add", "x three", "r"), node("ReduceProd", "r", "y", axes=[1])],
+    "by a choice": [node("Where", "yes x three", "r"), node("LayerNormalization", "r scale", "y", axis=1)],
+    "beside others": [RAISE, node("Unsqueeze", "x one", "s"), node("Add", "r s", "y")],
+    "between others": [*target("two", "n1", "rest"), node("Reshape", "x target", "y")],
+    "softmax": [node("ReduceMax", "x", "r", axes=[1], keepdims=0), node("Softmax", "r", "y", axis=0)],
+    "class": [node("ReduceMax", "x", "r", axes=[1], keepdims=0), node("ArgMax", "r", "y", axis=0)],
+}
+
+
+@pytest.mark.parametrize("name", BEHIND_ONES)
+def test_a_batch_behind_dimensions_of_1_is_seen(name: str) -> None:
+    """One image alone does not tell them from the batch."""
+    constants = {
+        "row": np.array([1, -1]),
+        "one": np.array([1]),
+        "two": np.array([1, 2]),
+        "three": np.ones((1, 1, F), np.float32),
+        "yes": np.ones((1, 1, F), np.bool_),
+        "scale": floats(1, F),
+        **NUMBERS,
+    }
+    read = {each for made in BEHIND_ONES[name] for each in made.input}
+    proto = model(BEHIND_ONES[name], ("N", F), {k: v for k, v in constants.items() if k in read})
+    with pytest.raises(UnsupportedModelError, match=r"the batch|mixes images"):
+        import_onnx(proto)
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
+def test_ends_over_the_batch_are_refused(kind: str) -> None:
+    """Up to opset 12 they are over all dimensions from an axis on."""
+    nodes = [node(kind, "x", "y", axis=0)]
+    with pytest.raises(UnsupportedModelError, match="over the batch"):
+        import_onnx(model(nodes, ("N", F), opset=11))
+    if kind == "Softmax":
+        check(model(nodes, (1, F), opset=11))
+
+
+KEPT: dict[str, list[onnx.NodeProto]] = {
+    "pair": [RAISE, node("Relu", "r", "s"), node("Squeeze", "s zero", "y")],
+    "all of size 1": [RAISE, node("Squeeze", "r", "y")],
+    "reshaped back": [RAISE, node("Reshape", "r columns", "y")],
+    "flattened back": [RAISE, node("Flatten", "r", "y", axis=2)],
+    "row back": [node("Flatten", "x", "r", axis=0), node("Reshape", "r columns", "y")],
+    "normalised": [node("Sub", "x three", "r"), node("Mul", "r three", "s"), node("Reshape", "s columns", "y")],
+    "last": [node("Sub", "x three", "y")],
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_batch_may_be_behind_dimensions_of_1_for_a_while(name: str) -> None:
+    constants = {"columns": np.array([-1, F]), "three": floats(1, 1, F), "zero": np.array([0])}
+    read = {each for made in KEPT[name] for each in made.input}
+    of_batches(model(KEPT[name], ("N", F), {k: v for k, v in constants.items() if k in read}))
+
+
+def test_rows_of_one_image_alone_go_into_layers() -> None:
+    """`x.view(1, -1)` and a layer do not run for several images."""
+    nodes = [node("Reshape", "x row", "r"), node("MatMul", "r w", "y")]
+    check(model(nodes, ("N", T, F), {"row": np.array([1, -1]), "w": floats(T * F, 2)}))
 
 
 def test_a_moved_batch_is_not_normalised_over() -> None:

@@ -32,6 +32,12 @@ Floats = npt.NDArray[np.float32]
 MAX_ELEMENTS = 1 << 28
 """Most elements of one value, as in `geometry.rs`; refused before anything of that size is made."""
 
+APART = "keep the images of a batch apart: reshape to (batch, ...), or export with a batch of 1"
+"""What to do about operators that mix images."""
+
+OTHER_AXIS = "choose an axis of an image: its result would depend on others"
+"""What to do about operators over the batch."""
+
 FINISH = ("softmax", "arg_max", "sigmoid", "along", "exp", "exp_m1", "log", "sqrt")
 """Operators that the client computes on the result."""
 
@@ -47,6 +53,12 @@ FINISH_NAMES = {
 }
 """Their names for users, by `Lowering.finish_of`."""
 
+SEVERAL = 3
+"""A number of images for which shapes are computed, too: some tell only of several which dimension the batch is."""
+
+HIDDEN = ("Cast", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
+"""Operators that take a batch behind dimensions of size 1, as those do that work element by element."""
+
 MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
 """The factor and the summand of linear maps of flat values."""
 
@@ -61,6 +73,19 @@ class Value:
 
     index: int
     shape: Shape
+    hidden: Shape | None = None
+    """The shape for `SEVERAL` images where the batch is behind dimensions of size 1; None where it is in the first."""
+
+    @property
+    def of_several(self) -> Shape:
+        """The shape for `SEVERAL` images."""
+        return of_several(self.shape) if self.hidden is None else self.hidden
+
+    @property
+    def batch(self) -> int:
+        """The dimension that the batch is, or is merged with."""
+        sizes = zip(self.shape, self.of_several, strict=False)
+        return next((axis for axis, (one, several) in enumerate(sizes) if one != several), 0)
 
     @property
     def batched(self) -> bool:
@@ -71,6 +96,11 @@ class Value:
     def inner(self) -> Shape:
         """The shape in the graph, without the batch dimension."""
         return self.shape[1:] if self.batched else self.shape
+
+
+def of_several(shape: Shape) -> Shape:
+    """The shape for `SEVERAL` images of a value that has `shape` for one, where the batch is in the first dimension."""
+    return (*(SEVERAL * size for size in shape[:1]), *shape[1:])
 
 
 @dataclass(frozen=True)
@@ -140,6 +170,9 @@ class Lowering:
 
     def _usable(self, site: Site, value: Value) -> Value:
         operator = OPERATORS[site.operator]
+        if value.hidden is not None and not (operator.pointwise or self._takes_hidden(site, value)):
+            problem = f"of {SEVERAL} images its input has shape {list(value.hidden)}: the batch is not first"
+            site.fail(problem, "reshape the value to (batch, ...) before it, or export with a batch of 1")
         is_raised = not value.batched and operator.pointwise
         if not (value.batched or operator.unbatched or is_raised):
             self.refuse_unbatched(site, value)
@@ -149,6 +182,11 @@ class Lowering:
         if kind and not operator.on_result:
             self.refuse_going_on(site, value, kind)
         return Value(value.index, (1, *value.shape)) if is_raised else value
+
+    def _takes_hidden(self, site: Site, value: Value) -> bool:
+        """Whether an operator leaves images apart whose batch is hidden: it moves none, or runs for one image only."""
+        fits_one = site.operator in ("Gemm", "MatMul") and value.of_several[-1:] != value.shape[-1:]
+        return fits_one or site.operator in HIDDEN
 
     def refuse_going_on(self, site: Site, value: Value, kind: str) -> NoReturn:
         """Refuses to go on with a value that the client computes."""
@@ -175,6 +213,39 @@ class Lowering:
     def lowered(self, site: Site, value: Value) -> Value:
         """The result of a pointwise operator in its ONNX shape, where an input was given a batch before all others,
         or a constant has more dimensions."""
+        made = self._in_all_dimensions(site, value)
+        inputs = [name for name in site.node.input if name]
+        values = [self.values[name] for name in inputs if name in self.values]
+        shapes = [self.constants[name].shape for name in inputs if name not in self.values]
+        try:
+            several = np.broadcast_shapes(*shapes, *(each.of_several for each in values))
+        except ValueError:
+            return made  # The model runs for one image only.
+        if len({len(each.of_several) - each.batch for each in values}) > 1 and not self.one_image:
+            shown = [list(each.of_several) for each in values]
+            site.fail(f"of {SEVERAL} images its inputs have shapes {shown}: the batch is not the same dimension", APART)
+        return self.of_images(site, made, several)
+
+    def of_images(self, site: Site, value: Value, several: Shape | None) -> Value:
+        """A result with its shape for `SEVERAL` images; None where the model runs for one image only.
+
+        Raises:
+            UnsupportedModelError: the values of an image are not together in it.
+        """
+        if self.one_image or several is None:
+            return value
+        self.keeps_apart(site, value.shape, several)
+        is_first = several == of_several(value.shape)
+        return Value(value.index, value.shape, None if is_first else several)
+
+    def keeps_apart(self, site: Site, shape: Shape, several: Shape) -> None:
+        """Refuses a result in which the values of an image are not together, by its shapes for one and several."""
+        batch = Value(0, shape, several).batch
+        if several != (*shape[:batch], *of_several(shape[batch:])) or math.prod(shape[:batch]) != 1:
+            problem = f"of {SEVERAL} images it makes shape {list(several)}, and of one {list(shape)}: it mixes images"
+            site.fail(problem, APART)
+
+    def _in_all_dimensions(self, site: Site, value: Value) -> Value:
         shape = np.broadcast_shapes(*(shape for shape in site.shapes if shape is not None))
         is_batched = all(self.values[name].batched for name in site.node.input if name in self.values)
         if is_batched and len(shape) == len(value.shape):
@@ -195,6 +266,11 @@ class Lowering:
         """Refuses an operation along the dimension that the batch is, or is merged with."""
         if value.batched or not self.one_image:
             site.not_batch(axes)
+
+    def not_over_images(self, site: Site, axes: Iterable[int]) -> None:
+        """Refuses an operation over the batch, also where an image has one value alone."""
+        if not self.one_image and 0 in axes:
+            site.fail("it works over the batch (axis 0)", OTHER_AXIS)
 
     def keeps_images(self, site: Site, value: Value, axes: Sequence[int]) -> None:
         """Refuses a reduction over the batch. Where it is not first, as behind a recurrent network, it is a dimension

@@ -14,13 +14,10 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
 from pronghorn.onnx.folding import small_results
-from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.lowering import APART, Array, Lowering, Value
 from pronghorn.onnx.reading import initializers
 from pronghorn.onnx.registry import name_of
 from pronghorn.onnx.site import Shape, Site
-
-SEVERAL = 3
-"""A number of images for which shapes are computed."""
 
 SMALL = 64
 """Most elements of a constant that shapes are computed from."""
@@ -56,7 +53,8 @@ class Targets:
                 shape = lowering.shape_of(node.input[0])
                 if shape is None:
                     return None
-                found[waiting.pop()] = _shape(node, of_several(shape) if node.input[0] in lowering.values else shape)
+                value = lowering.values.get(node.input[0])
+                found[waiting.pop()] = _shape(node, shape if value is None else value.of_several)
             elif unknown := [each for each in node.input if each and each not in found]:
                 waiting.extend(unknown)
             else:
@@ -67,13 +65,8 @@ class Targets:
         return found[name]
 
 
-def of_several(shape: Shape) -> Shape:
-    """The shape for several images of a value that has `shape` for one."""
-    return (SEVERAL * shape[0], *shape[1:])
-
-
-def merges_images(lowering: Lowering, site: Site, value: Value, shape: Shape, target: Target) -> bool:
-    """Whether a reshape merges the batch with another dimension, or splits it again, for any number of images.
+def of_several_images(lowering: Lowering, site: Site, value: Value, shape: Shape, target: Target) -> Shape | None:
+    """The shape of a reshape's result for several images; None where the model runs for one image only.
 
     Args:
         lowering: the graph.
@@ -85,20 +78,18 @@ def merges_images(lowering: Lowering, site: Site, value: Value, shape: Shape, ta
     Raises:
         UnsupportedModelError: it mixes images.
     """
-    if lowering.one_image or (value.batched and shape[:1] == (1,)) or not (value.shape and shape):
-        return False
-    advice = "keep the images of a batch apart: reshape to (batch, ...), or export with a batch of 1"
+    if lowering.one_image or not (value.shape and shape):
+        return None
     constant = lowering.targets.find(lowering, site.input(1)) if lowering.targets is not None else None
     if constant is None:
-        site.fail("it merges the batch with another dimension, to a shape that is not known", advice)
-    before = of_several(value.shape)
-    several = target([int(size) for size in constant.flat], before)
-    if math.prod(several) != math.prod(before):
-        return False  # The model runs for one image only.
-    if several != of_several(shape):
-        problem = f"of {SEVERAL} images it makes shape {list(several)}, and of one {list(shape)}: it mixes images"
-        site.fail(problem, advice)
-    return True
+        if value.batched and value.hidden is None and shape[:1] == (1,):
+            return None
+        site.fail("it merges the batch with another dimension, to a shape that is not known", APART)
+    several = target([int(size) for size in constant.flat], value.of_several)
+    if math.prod(several) != math.prod(value.of_several):
+        return None
+    lowering.keeps_apart(site, shape, several)
+    return several
 
 
 def _shape(node: NodeProto, shape: Shape) -> Array:

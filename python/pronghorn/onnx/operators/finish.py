@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pronghorn.onnx.advice import CUT
-from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.lowering import OTHER_AXIS, Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -31,7 +31,7 @@ def _plain(lowering: Lowering, site: Site) -> Value:
 @operator("Softmax", on_result=True, unbatched=True)
 def _softmax(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
-    return _softmax_over(lowering, site, value, _softmax_axes(site, value))
+    return _softmax_over(lowering, site, value, _softmax_axes(lowering, site, value))
 
 
 def _softmax_over(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> Value:
@@ -49,7 +49,7 @@ def _log_softmax(lowering: Lowering, site: Site) -> Value:
     if site.integer("rank", len(value.shape)) != len(value.shape):
         problem = f"it subtracts a column from a value of shape {list(value.shape)}"
         site.fail(problem, f"keep the axis of the sum (keepdims=1), {CUT}")
-    axis = _axis(lowering, site, value, _softmax_axes(site, value))
+    axis = _axis(lowering, site, value, _softmax_axes(lowering, site, value))
     made = lowering.emit(site, {"kind": "along", "of": "log_softmax", "axis": axis}, [value], value.inner)
     return lowering.in_shape_of(value, made)
 
@@ -59,6 +59,7 @@ def _arg_max(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank = len(value.shape)
     axis = site.axis(site.integer("axis", 0), rank)
+    lowering.not_over_images(site, [axis])
     keep = site.integer("keepdims", 1)
     if site.integer("select_last_index", 0):
         site.fail("select_last_index is not supported", "the first of equal values is taken")
@@ -83,7 +84,7 @@ def _axis(lowering: Lowering, site: Site, value: Value, axes: Iterable[int]) -> 
     if not value.batched:
         lowering.keeps_images(site, value, axes)
     elif axes == [0]:
-        site.fail("it works over the batch (axis 0)", "choose an axis of an image: its result would depend on others")
+        site.fail("it works over the batch (axis 0)", OTHER_AXIS)
     if len(axes) > 1:
         name = site.input(0)
         site.fail(
@@ -93,7 +94,9 @@ def _axis(lowering: Lowering, site: Site, value: Value, axes: Iterable[int]) -> 
     return axes[0] - int(value.batched)
 
 
-def _softmax_axes(site: Site, value: Value) -> list[int]:
+def _softmax_axes(lowering: Lowering, site: Site, value: Value) -> list[int]:
     rank = len(value.shape)
     axis = site.axis(site.integer("axis", 1 if site.opset < 13 else -1), rank)
-    return [axis] if site.opset >= 13 or site.integer("one_axis", 0) else list(range(axis, rank))
+    axes = [axis] if site.opset >= 13 or site.integer("one_axis", 0) else list(range(axis, rank))
+    lowering.not_over_images(site, axes)
+    return axes

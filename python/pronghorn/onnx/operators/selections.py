@@ -179,7 +179,8 @@ def _where(lowering: Lowering, site: Site) -> Value:
         site.fail("its condition is no tensor of booleans", "repair the model")
     first, second = (name in lowering.values for name in (site.input(1), site.input(2)))
     if first and second:
-        return _choice(lowering, site, condition, [lowering.value(site, 1), lowering.value(site, 2)])
+        chosen = _choice(lowering, site, condition, [lowering.value(site, 1), lowering.value(site, 2)])
+        return lowering.lowered(site, chosen)
     value, kept = (lowering.value(site, 1), condition) if first else (lowering.value(site, 2), ~condition)
     position = 2 if first else 1
     other = lowering.constant(site, position)
@@ -188,7 +189,8 @@ def _where(lowering: Lowering, site: Site) -> Value:
         added = np.where(kept, np.zeros((), other.dtype), other) if other is not None else np.zeros(())
     except ValueError:
         site.fail("its constants are not broadcast to one another", "repair the model")
-    return lowering.affine(site, value, mul=kept, add=lowering.floats(site, added, site.input(position)))
+    made = lowering.affine(site, value, mul=kept, add=lowering.floats(site, added, site.input(position)))
+    return lowering.lowered(site, made)
 
 
 def _choice(lowering: Lowering, site: Site, condition: Array, values: list[Value]) -> Value:

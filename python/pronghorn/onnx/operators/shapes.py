@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import add
 
@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
-from pronghorn.onnx.merging import merges_images
+from pronghorn.onnx.merging import of_several_images
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Shape, Site
 
@@ -50,8 +50,8 @@ def _flatten(lowering: Lowering, site: Site) -> Value:
         site.fail(f"axis {axis} does not exist in {rank} dimensions", "correct the axis")
     axis = axis + rank if axis < 0 else axis
     lowering.not_images(site, value, [axis] if not value.batched else [])
-    shape = (math.prod(value.shape[:axis]), math.prod(value.shape[axis:]))
-    return lowering.reshape_onnx(site, value, shape, merges=True)
+    shape, several = ((math.prod(each[:axis]), math.prod(each[axis:])) for each in (value.shape, value.of_several))
+    return lowering.of_images(site, lowering.reshape_onnx(site, value, shape, merges=True), several)
 
 
 @operator("Reshape", on_result=True, unbatched=True)
@@ -72,8 +72,9 @@ def _reshape(lowering: Lowering, site: Site) -> Value:
         return tuple(math.prod(before) // rest if size == -1 and rest > 0 else size for size in shape)
 
     shape = made([int(size) for size in target.flat], value.shape)
-    merges = merges_images(lowering, site, value, shape, made)
-    return lowering.reshape_onnx(site, value, shape, merges)
+    several = of_several_images(lowering, site, value, shape, made)
+    merges = several is not None
+    return lowering.of_images(site, lowering.reshape_onnx(site, value, shape, merges), several)
 
 
 @operator("Squeeze", on_result=True, unbatched=True)
@@ -85,7 +86,11 @@ def _squeeze(lowering: Lowering, site: Site) -> Value:
     found = [axis for axis in range(first, rank) if value.shape[axis] == 1] if axes is None else site.axes(axes, rank)
     if any(value.shape[axis] != 1 for axis in found):
         site.fail(f"axes {found} are not all of size 1", "correct the axes")
-    return lowering.reshape_onnx(site, value, [s for axis, s in enumerate(value.shape) if axis not in found])
+    shape, several = (
+        tuple(size for axis, size in enumerate(each) if axis not in found) for each in (value.shape, value.of_several)
+    )
+    drops = any(value.of_several[axis] != 1 for axis in found)
+    return lowering.of_images(site, lowering.reshape_onnx(site, value, shape), None if drops else several)
 
 
 @operator("Unsqueeze", on_result=True, unbatched=True)
@@ -95,10 +100,12 @@ def _unsqueeze(lowering: Lowering, site: Site) -> Value:
         site.fail("its axes are absent", "repair the model")
     found = site.axes(axes, len(value.shape) + len(axes))
     lowering.not_images(site, value, found if not value.batched else [])
-    shape, sizes = [], iter(value.shape)
-    for axis in range(len(value.shape) + len(axes)):
-        shape.append(1 if axis in found else next(sizes))
-    return lowering.reshape_onnx(site, value, shape)
+
+    def raised(sizes: Iterator[int]) -> Shape:
+        return tuple(1 if axis in found else next(sizes) for axis in range(len(value.shape) + len(axes)))
+
+    made = lowering.reshape_onnx(site, value, raised(iter(value.shape)))
+    return lowering.of_images(site, made, raised(iter(value.of_several)))
 
 
 @operator("Shape", "Size", on_result=True, unbatched=True)
