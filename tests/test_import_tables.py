@@ -191,6 +191,22 @@ def test_binary_perceptrons_have_one_layer_less() -> None:
     assert "function" in kinds(import_onnx(perceptron(last, 1, one=np.float32([2]))))
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((3,), 1), ((3,), -1), ((1,), -1), ((2, 1), 2), ((2, 3), 1)])
+def test_no_and_yes_of_several_scores(shape: tuple[int, ...], axis: int) -> None:
+    """Of labels, and of places, there are two probabilities each."""
+    last = [node("Sigmoid", "h", "p"), node("Sub", "one p", "q"), node("Concat", "q p", "y", axis=axis)]
+    constants = {"w": floats(4, shape[-1]), "one": np.float32([1])}
+    imported = check(model([node("MatMul", "x w", "h"), *last], ("N", *shape[:-1], 4), constants))
+    assert imported.finish == ["softmax" if shape == (1,) else "sigmoid"]
+
+
+def test_no_and_yes_of_images_are_refused() -> None:
+    last = [node("Sigmoid", "x", "p"), node("Sub", "one p", "q"), node("Concat", "q p", "y", axis=0)]
+    check(model(last, (1, 2, 4), {"one": np.float32([1])}))
+    with pytest.raises(UnsupportedModelError, match="the batch"):
+        import_onnx(model(last, ("N", 1), {"one": np.float32([1])}))
+
+
 def test_labels_that_are_numbers_of_classes() -> None:
     last = [
         node("Softmax", "h", "p"),

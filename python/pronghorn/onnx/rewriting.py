@@ -16,10 +16,13 @@ from pronghorn.onnx.registry import name_of
 
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
-    """The nodes with `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities, as one
-    `LinearClassifier`, with smooth functions, normalisations and ends of several nodes as one node each, with GatherND
-    and the transpositions around it as one node, and with ConvTranspose and BatchNormalization as one ConvTranspose,
-    whose weights join `constants`.
+    """The nodes, with groups of them that another node says at once as that node.
+
+    * `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities: a Concat of `z` with the attribute
+      `no_and_yes`.
+    * Smooth functions, normalisations and ends of several nodes.
+    * GatherND and the transpositions around it.
+    * ConvTranspose and BatchNormalization: one ConvTranspose, whose weights join `constants`.
 
     The replaced nodes stay where others may read them.
     """
@@ -42,19 +45,11 @@ def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, 
     if no is None or yes is None or (name_of(no), name_of(yes)) != ("Sub", "Sigmoid") or no.input[1] != yes.output[0]:
         return None
     one = constants.get(no.input[0])
-    if one is None or one.size != 1 or one.item() != 1:
+    if one is None or one.size != 1 or one.ndim > 2 or one.item() != 1:
         return None
-    return helper.make_node(
-        "LinearClassifier",
-        yes.input[:1],
-        ["", node.output[0]],
-        name=node.name or node.output[0],
-        domain="ai.onnx.ml",
-        coefficients=[-1.0, 1.0],
-        intercepts=[0.0, 0.0],
-        classlabels_ints=[0, 1],
-        post_transform="LOGISTIC",
-    )
+    made = helper.make_node("Concat", yes.input[:1], node.output, name=node.name or node.output[0], no_and_yes=1)
+    made.attribute.extend(node.attribute)
+    return made
 
 
 def _gathered(node: NodeProto, makers: dict[str, NodeProto]) -> NodeProto | None:

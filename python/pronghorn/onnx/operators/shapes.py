@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import add
 
@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from pronghorn.onnx.advice import CUT
-from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.merging import of_several_images
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Shape, Site
@@ -201,28 +201,48 @@ def _pads_of_axes(pads: list[int], axes: list[int], rank: int) -> list[int]:
 
 @operator("Concat", unbatched=True)
 def _concat(lowering: Lowering, site: Site) -> Value:
-    names = list(site.node.input)
-    constants = {name: lowering.required(site, at) for at, name in enumerate(names) if name in lowering.constants}
-    values = {name: lowering.value(site, at) for at, name in enumerate(names) if name not in constants}
-    shapes = [constants[name].shape if name in constants else values[name].shape for name in names]
+    if site.integer("no_and_yes", 0):
+        return _no_and_yes(lowering, site)
+    names = enumerate(site.node.input)
+    takes = [(lowering.required if name in lowering.constants else lowering.value, at) for at, name in names]
+    return _joined(lowering, site, [take(site, at) for take, at in takes])
+
+
+def _no_and_yes(lowering: Lowering, site: Site) -> Value:
+    """`Concat(1 - Sigmoid(z), Sigmoid(z))` of `z` (rewriting.py).
+
+    Of one score these are two probabilities that add up to 1. Of others they are `Sigmoid(Concat(-z, z))`.
+    """
+    value = lowering.value(site)
+    if value.shape == (1, 1) and site.axis(site.integer("axis", 1), 2) == 1:
+        scores = lowering.linear(site, value, np.array([[-0.5], [0.5]]), np.zeros(2))
+        return lowering.emit(site, {"kind": "softmax"}, [scores], scores.inner)
+    scores = _joined(lowering, site, [lowering.affine(site, value, mul=-1.0), value])
+    return lowering.in_shape_of(scores, lowering.emit(site, {"kind": "sigmoid"}, [scores], scores.inner))
+
+
+def _joined(lowering: Lowering, site: Site, inputs: Sequence[Value | Array]) -> Value:
+    """Values and constants behind each other along the node's axis."""
+    shapes = [each.shape for each in inputs]
+    values = [each for each in inputs if isinstance(each, Value)]
     rank = len(shapes[0])
     axis = site.axis(site.integer("axis", 1), rank)
     if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) != 1 or any(len(s) != rank for s in shapes):
         site.fail("its inputs differ in another dimension than the axis", "repair the model")
     # A batch of one image may stand anywhere, or become part of another dimension.
-    whole = lowering.one_image and (axis == 0 or not all(value.batched for value in values.values()))
-    merged = not lowering.one_image and not any(value.batched for value in values.values())
+    whole = lowering.one_image and (axis == 0 or not all(value.batched for value in values))
+    merged = not lowering.one_image and not any(value.batched for value in values)
     first = 0 if whole or merged else 1
     site.not_batch([axis if merged else axis + 1 - first])
     result = [*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :]]
     parts: list[Value | int] = [
-        lowering.reshape(site, values[name], shape[first:]) if name in values else shape[axis]
-        for name, shape in zip(names, shapes, strict=True)
+        lowering.reshape(site, each, each.shape[first:]) if isinstance(each, Value) else each.shape[axis]
+        for each in inputs
     ]
     padded, op = _with_gaps(lowering, site, parts, axis - first), {"kind": "concat", "axis": axis - first}
     joined = padded[0] if len(padded) == 1 else lowering.emit(site, op, padded, result[first:])
-    if constants:
-        pieces = [constants.get(name, np.zeros(shape, np.float32)) for name, shape in zip(names, shapes, strict=True)]
+    if len(values) < len(inputs):
+        pieces = [np.zeros(each.shape, np.float32) if isinstance(each, Value) else each for each in inputs]
         joined = lowering.affine(site, joined, add=np.concatenate(pieces, axis).reshape(1, *result[first:]))
     return lowering.reshape_onnx(site, joined, result)
 
