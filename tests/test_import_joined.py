@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,44 @@ def test_files_have_inputs_by_name(tmp_path: Path) -> None:
             load(**wrong(given))
     with pytest.raises(InputError, match=r"image \[2, 6, 6\], row \[4\][\s\S]*npz"):
         load(row=given["row"])
+
+
+def test_pictures_alone_are_scaled(tmp_path: Path) -> None:
+    network, given = pronghorn.load(two_inputs(), output="scores"), named_inputs(5)
+    scaled = Preprocessing(scale=65535.0, mean=(0.5, 0.25), std=(2.0, 4.0))
+
+    def load(preprocessing: Preprocessing, parts: dict[str, Any], **arrays: np.ndarray) -> np.ndarray:
+        np.savez(tmp_path / "x.npz", **arrays)
+        shape = (sum(math.prod(size) for size in parts.values()),)
+        return load_images(tmp_path / "x.npz", shape, preprocessing, parts=parts).images
+
+    pixels = (65535 * given["image"]).clip(0, 65535).astype(np.uint16)
+    channels = np.float32([[[0.5]], [[0.25]]]), np.float32([[[2]], [[4]]])
+    wanted = {"image": (np.float32(pixels) / 65535 - channels[0]) / channels[1], "row": given["row"]}
+    found = load(scaled, network.inputs, image=pixels, row=given["row"])
+    np.testing.assert_allclose(found, network.join(wanted), rtol=1e-6)
+    # What is no picture has no channels, and its integers need no scale once one is given.
+    wide = np.arange(400, dtype=np.uint16).reshape(5, 80)
+    found = load(scaled, {"image": (2, 6, 6), "row": (80,)}, image=pixels, row=wide)
+    np.testing.assert_array_equal(found[:, 72:], wide)
+    for option in (Preprocessing(scale=2.0), Preprocessing(mean=(0.5,)), Preprocessing(std=(0.5,))):
+        with pytest.raises(InputError, match=r"no input is one[\s\S]*a \[4\], b \[4\]"):
+            load(option, {"a": (4,), "b": (4,)}, a=given["row"], b=given["row"])
+    rows = load(Preprocessing(scale=1.0), {"a": (4,), "b": (4,)}, a=given["row"], b=given["row"])
+    np.testing.assert_array_equal(rows, np.hstack([given["row"]] * 2))
+
+
+@pytest.mark.parametrize("key", ["labels", "label", "y"])
+def test_labels_are_beside_inputs(tmp_path: Path, key: str) -> None:
+    network, given, file = pronghorn.load(two_inputs(), output="scores"), named_inputs(5), tmp_path / "x.npz"
+    np.savez(file, **given, **{key: np.arange(5)})
+    found = load_images(file, network.input_shape, Preprocessing(), parts=network.inputs)
+    assert found.labels is not None
+    assert found.labels.tolist() == list(range(5))
+    np.savez(file, x=network.join(given), **{key: np.arange(5)})
+    found = load_images(file, network.input_shape, Preprocessing())
+    assert found.labels is not None
+    assert found.labels.tolist() == list(range(5))
 
 
 def test_the_command_line_takes_inputs_by_name(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float32]
 Shape = tuple[int, ...]
 
 IMAGE_KEYS = ("images", "x", "X", "data", "inputs")
-LABEL_KEYS = ("labels", "y", "Y")
+LABEL_KEYS = ("labels", "label", "y", "Y")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 MOST_PIXELS = 1 << 27
 """Most pixels of a scaled picture."""
@@ -78,6 +78,10 @@ class Preprocessing:
         if self.std is not None:
             values /= _per_channel("--std", self.std, shape)
         return np.ascontiguousarray(values, np.float32)
+
+    def beside_pictures(self) -> Preprocessing:
+        """That of an input beside pictures, which alone are scaled as the user says."""
+        return replace(self, scale=None if self.scale is None else 1.0, mean=None, std=None)
 
     def fit(self, picture: Picture, size: tuple[int, int], name: str) -> Picture:
         """`picture` with `size`, its width and height.
@@ -157,15 +161,30 @@ def load_images(
     if (arrays := _named_inputs(path, parts)) is not None:
         return _load_named(path, arrays, shape, preprocessing, parts)
     raw, labels, names = read_images(path, shape, preprocessing, label_column, columns)
-    refuse_empty(path, raw.shape)
+    images = _prepared(path, raw, shape, preprocessing, parts)
+    return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)), names)
+
+
+def _prepared(
+    what: Path | str,
+    raw: Array,
+    shape: Shape,
+    preprocessing: Preprocessing,
+    parts: Mapping[str, Shape] = MappingProxyType({}),
+) -> Floats:
+    """The values of a file, or of an array of one, as the model takes them.
+
+    Raises:
+        InputError: they do not fit the model.
+    """
+    refuse_empty(what, raw.shape)
     try:
         arranged = arrange(raw, shape)
     except ValueError:
-        raise misfit(path, raw.shape, shape, parts) from None
+        raise misfit(what, raw.shape, shape, parts) from None
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
-        refuse_unscaled(path, raw, shape)
-    images = preprocessing.apply(arranged, shape)
-    return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)), names)
+        refuse_unscaled(what, raw, shape)
+    return preprocessing.apply(arranged, shape)
 
 
 def _named_inputs(path: Path, parts: Mapping[str, Shape]) -> dict[str, Array] | None:
@@ -188,23 +207,37 @@ def _named_inputs(path: Path, parts: Mapping[str, Shape]) -> dict[str, Array] | 
 def _load_named(
     path: Path, arrays: Mapping[str, Array], shape: Shape, preprocessing: Preprocessing, parts: Mapping[str, Shape]
 ) -> Loaded:
-    """The inputs of an npz file that has an array for each of several, as rows of all."""
+    """The inputs of an npz file that has an array for each of several, as rows of all.
+
+    Raises:
+        InputError: an array does not fit, or the user says how to scale pictures and there are none.
+    """
+    _refuse_no_pictures(path, preprocessing, parts)
     found, were_bytes = dict[str, Floats](), False
     for name, size in parts.items():
         what = f"{name} of {path}"
         raw = as_numbers(as_column(arrays[name], size), f"the values of {what}")
-        refuse_empty(what, raw.shape)
-        try:
-            arranged = arrange(raw, size)
-        except ValueError:
-            raise misfit(what, raw.shape, size) from None
-        if preprocessing.scale is None and preprocessing.byte_scale != 1:
-            refuse_unscaled(what, raw, size)
-        found[name] = preprocessing.apply(arranged, size)
+        own = preprocessing if is_picture(size) else preprocessing.beside_pictures()
+        found[name] = _prepared(what, raw, size, own)
         were_bytes |= are_bytes(raw.dtype, size)
     images = one_row(str(path), found).reshape(-1, *shape)
     labels = next((arrays[key] for key in LABEL_KEYS if key in arrays and key not in parts), None)
     return Loaded(images, labels, were_bytes, titles_of(path, len(images)))
+
+
+def _refuse_no_pictures(path: Path, preprocessing: Preprocessing, parts: Mapping[str, Shape]) -> None:
+    is_scaled = preprocessing.scale not in (None, 1) or preprocessing.mean is not None or preprocessing.std is not None
+    if is_scaled and not any(map(is_picture, parts.values())):
+        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in parts.items())
+        raise InputError(
+            f"--scale, --mean and --std are for pictures, and no input is one, of which {path} has an array each: "
+            f"{shapes}\n  what to do: scale the values in the file, and leave these options out"
+        )
+
+
+def is_picture(shape: Shape) -> bool:
+    """Whether an input may be a picture: channels, and two sides."""
+    return len(shape) == 3
 
 
 def refuse_empty(path: Path | str, found: Shape) -> None:

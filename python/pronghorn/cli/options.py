@@ -107,7 +107,7 @@ class Preparation:
         typer.Option(
             metavar="X",
             help="Divide values by this (default: 255 for bytes, 1 for floats and where the model takes bytes as they "
-            "are; other integers need one).",
+            "are; other integers need one). Of inputs by name, --scale, --mean and --std are for pictures alone.",
         ),
     ] = None
     mean: Annotated[str | None, typer.Option(metavar="M[,M,M]", help="Then subtract this, one or one a channel.")] = (
