@@ -207,6 +207,12 @@ def test_what_mixes_images_is_refused(name: str) -> None:
         import_onnx(proto)
 
 
+def test_shapes_may_read_a_value_many_times() -> None:
+    nodes = [*BATCH, node("Max", " ".join(["n1"] * 20), "n2"), node("Concat", "n2 rest", "target", axis=0)]
+    nodes += [node("Reshape", "x rows", "r"), node("Relu", "r", "h"), node("Reshape", "h target", "y")]
+    of_batches(model(nodes, ("N", T, F), {"rows": ROWS, **NUMBERS}))
+
+
 RAISE = node("Unsqueeze", "x zero", "r")
 BEHIND_ONES: dict[str, list[onnx.NodeProto]] = {
     "unsqueezed": [RAISE, node("ReduceMean", "r", "y", axes=[1], keepdims=0)],

@@ -25,9 +25,9 @@ from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.merging import Targets
-from pronghorn.onnx.operators import OF_SHAPES, advice_beside, inside, lower, unsupported
+from pronghorn.onnx.operators import advice_beside, inside, lower, unsupported
 from pronghorn.onnx.reading import Source, initializers, names_read, read
-from pronghorn.onnx.registry import RECURRENT, name_of
+from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
 from pronghorn.onnx.unrolling import has_loops, unroll
 

@@ -16,7 +16,7 @@ from onnx import GraphProto, NodeProto, helper
 from pronghorn.onnx.folding import small_results
 from pronghorn.onnx.lowering import APART, Array, Lowering, Value
 from pronghorn.onnx.reading import initializers
-from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.registry import OF_SHAPES, name_of
 from pronghorn.onnx.site import Shape, Site
 
 SMALL = 64
@@ -31,38 +31,46 @@ class Targets:
     """The constants of a model that follow from shapes, for several images."""
 
     makers: Mapping[str, NodeProto]
+    """The node that makes each value, in the order of the nodes."""
+    places: Mapping[str, int]
+    """The place of each value in that order."""
     stored: Mapping[str, Array]
 
     @classmethod
     def of(cls, graph: GraphProto) -> Targets:
         """Those of a graph whose constants are not folded yet."""
         makers = {name: node for node in graph.node for name in node.output if name}
-        return cls(makers, initializers(t for t in graph.initializer if math.prod(t.dims) <= SMALL))
+        places = {name: place for place, name in enumerate(makers)}
+        return cls(makers, places, initializers(t for t in graph.initializer if math.prod(t.dims) <= SMALL))
 
     def find(self, lowering: Lowering, name: str) -> Array | None:
         """A constant for several images; None where it cannot be computed."""
         found = dict(self.stored)
-        waiting = [name]
+        for each in self._before(name):
+            if each not in found:
+                found.update(self._results(lowering, self.makers[each], found))
+        return found.get(name)
+
+    def _before(self, name: str) -> list[str]:
+        """The values that one is computed from, and itself, in their order; those left out before the shape of one."""
+        waiting, seen = [name], set[str]()
         while waiting:
-            node = self.makers.get(waiting[-1])
-            if waiting[-1] in found:
-                waiting.pop()
-            elif node is None or len(waiting) > len(self.makers):
-                return None
-            elif name_of(node) in ("Shape", "Size"):
-                shape = lowering.shape_of(node.input[0])
-                if shape is None:
-                    return None
-                value = lowering.values.get(node.input[0])
-                found[waiting.pop()] = _shape(node, shape if value is None else value.of_several)
-            elif unknown := [each for each in node.input if each and each not in found]:
-                waiting.extend(unknown)
-            else:
-                made = small_results(node, found, lowering.opset, SMALL)
-                if waiting[-1] not in made:
-                    return None
-                found.update(made)
-        return found[name]
+            each = waiting.pop()
+            if each in seen or each in self.stored or each not in self.makers:
+                continue
+            seen.add(each)
+            if name_of(self.makers[each]) not in OF_SHAPES:
+                waiting.extend(self.makers[each].input)
+        return sorted(seen, key=self.places.__getitem__)
+
+    def _results(self, lowering: Lowering, node: NodeProto, found: Mapping[str, Array]) -> Mapping[str, Array]:
+        """What a node makes of constants for several images; nothing where that is not known."""
+        if name_of(node) not in OF_SHAPES:
+            return small_results(node, found, lowering.opset, SMALL)
+        value, shape = lowering.values.get(node.input[0]), lowering.shape_of(node.input[0])
+        if shape is None:
+            return {}
+        return {node.output[0]: _shape(node, shape if value is None else value.of_several)}
 
 
 def of_several_images(lowering: Lowering, site: Site, value: Value, shape: Shape, target: Target) -> Shape | None:

@@ -37,6 +37,10 @@ RECURRENT = ("LSTM", "GRU", "RNN")
 """Operators whose sequences may be before the batch."""
 
 
+OF_SHAPES = ("Shape", "Size")
+"""Operators whose results follow from shapes, which are known."""
+
+
 def name_of(node: NodeProto) -> str:
     """The operator of a node, with its domain unless that is the standard one: `ai.onnx.ml.Scaler`."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"

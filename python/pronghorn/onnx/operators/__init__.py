@@ -29,7 +29,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     tables,
     transposed,
 )
-from pronghorn.onnx.registry import OPERATORS, name_of
+from pronghorn.onnx.registry import OF_SHAPES, OPERATORS, name_of
 from pronghorn.onnx.site import Site, name_of_node
 
 
@@ -76,9 +76,6 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
 
 ENDS = ("ArgMax", "Exp", "Log", "LogSoftmax", "ReduceL2", "Softmax", "Sqrt")
 """Operators that run at the end of a model alone."""
-
-OF_SHAPES = ("Shape", "Size")
-"""Operators whose results follow from shapes, which are known."""
 
 
 def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[str, list[str]]:
