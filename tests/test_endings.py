@@ -128,6 +128,32 @@ def test_an_exponential_less_one_is_an_end() -> None:
             import_onnx(table([LAYER, node("Exp", "s", "e"), last], **ONES))
 
 
+@pytest.mark.parametrize("minus", ["Sub", "Add"])
+def test_a_factor_of_an_exponential_less_one_moves_into_it(minus: str) -> None:
+    one = "one" if minus == "Sub" else "minus"
+    for scaled in (node("Mul", "f e", "m"), node("Mul", "e f", "m"), node("Div", "e f", "m")):
+        for factor in (np.float32(2.5), np.abs(floats(3)) + 0.1):
+            proto = table([LAYER, node("Exp", "s", "e"), scaled, node(minus, f"m {one}", "y")], f=factor, **ONES)
+            assert check(proto).finish == ["exp_m1"]
+    nodes = [LAYER, node("Exp", "s", "e"), node("Mul", "e f", "m"), node("Sub", "m one", "y")]
+    proto = table(nodes, f=np.float32(-1), **ONES)
+    with pytest.raises(UnsupportedModelError, match="comes after Exp"):
+        import_onnx(proto)
+
+
+@pytest.mark.parametrize("base", [np.float32(10), np.float32([2, 3, 0.5])])
+def test_constants_with_computed_exponents_are_exponentials(base: np.ndarray) -> None:
+    """As regressions of a logarithm to base 10 end."""
+    power = [LAYER, node("Pow", "b s", "p")]
+    assert check(table([*power, node("Identity", "p", "y")], b=base)).finish == ["exp"]
+    assert check(table([*power, node("Mul", "p f", "y")], b=base, f=np.float32(3))).finish == ["exp"]
+    assert check(table([*power, node("Sub", "p one", "y")], b=base, **ONES)).finish == ["exp_m1"]
+    with pytest.raises(UnsupportedModelError, match=r"raises a constant, b, to a computed power[\s\S]*only positive"):
+        import_onnx(table([LAYER, node("Pow", "b s", "y")], b=-base))
+    with pytest.raises(UnsupportedModelError, match="comes after Exp"):
+        import_onnx(table([*power, node("Relu", "p", "y")], b=base))
+
+
 def test_a_sigmoid_of_exponentials() -> None:
     """`1 / (1 + exp(-x))`, as SGDClassifier of scikit-learn and TensorFlow's exporter write it."""
     nodes = [LAYER, node("Mul", "s minus", "n"), node("Exp", "n", "e"), node("Add", "e one", "a")]

@@ -1,6 +1,7 @@
-"""The nodes that exporters write for ends of models which the client computes: `x - logsumexp(x)` for LogSoftmax,
-`c * exp(x)` for Exp, `exp(x) - 1` for `expm1`, and the probabilities of scikit-learn's classifiers of one class
-against the rest.
+"""The nodes that exporters write for ends of models which the client computes.
+
+These are `x - logsumexp(x)` for LogSoftmax, `c * exp(x)` and `c ** x` for Exp, `exp(x) - 1` for `expm1`, and the
+probabilities of scikit-learn's classifiers of one class against the rest.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def ending(node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str
             return _log_softmax(node, makers, constants) or _less_one(node, makers, constants)
         case "Add":
             return _less_one(node, makers, constants)
-        case "Mul" | "Div":
-            return _scaled_exponential(node, makers, constants) or _shares(node, makers, constants)
+        case "Mul" | "Div" | "Pow":
+            return _exponential(node, node, makers, constants) or _shares(node, makers, constants)
         case "Concat":
             return _against_the_rest(node, makers, constants)
         case _:
@@ -61,45 +62,75 @@ def _log_softmax(
     return [helper.make_node("LogSoftmax", [value], node.output, name=node.name or node.output[0], **of_axis)]
 
 
-def _less_one(
-    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
-) -> list[NodeProto] | None:
+def _less_one(node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str, Array]) -> list[NodeProto] | None:
     """`exp(x) - 1`, also as `exp(x) + -1`: regressions of `log(1 + y)` end so."""
     is_sum = name_of(node) == "Add"
     for power, one in [tuple(node.input), *([tuple(reversed(node.input))] if is_sum else [])]:
-        exponential = _maker(makers, power, "Exp")
-        if exponential is not None and _is(constants, one, -1 if is_sum else 1):
-            name = node.name or node.output[0]
-            return [helper.make_node("Exp", exponential.input, node.output, name=name, minus_one=1)]
+        if _is(constants, one, -1 if is_sum else 1):
+            return _exponential(node, makers.get(power), makers, constants, minus_one=1)
     return None
 
 
-def _scaled_exponential(
-    node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str, Array]
+def _exponential(
+    node: NodeProto,
+    power: NodeProto | None,
+    makers: Mapping[str, NodeProto],
+    constants: dict[str, Array],
+    **attributes: Any,
 ) -> list[NodeProto] | None:
-    """`c * exp(x)` as `exp(x + log(c))`."""
-    orders = [tuple(node.input)] if name_of(node) == "Div" else [tuple(node.input), tuple(reversed(node.input))]
-    for power, factor in orders:
-        exponential, constant = _maker(makers, power, "Exp"), constants.get(factor)
-        if exponential is None or constant is None or constant.dtype.kind != "f":
+    """The result of `node` as an Exp with these attributes, where `power` is `exp(x)`, `c * exp(x)` or `c ** x`."""
+    name = node.name or node.output[0]
+    found = _exponent(power, makers, constants, node.output[0])
+    if found is None:
+        return None
+    before, exponent = found
+    for each in before:
+        each.name = name
+    return [*before, helper.make_node("Exp", [exponent], node.output, name=name, **attributes)]
+
+
+def _exponent(
+    node: NodeProto | None, makers: Mapping[str, NodeProto], constants: dict[str, Array], prefix: str
+) -> tuple[list[NodeProto], str] | None:
+    """The name of `z` where a node makes `exp(z)`, and the nodes that make it; None where it is no exponential.
+
+    Of `c * exp(x)` it is `x + log(c)`, and of `c ** x` it is `x * log(c)`.
+    """
+    kind = "" if node is None else name_of(node)
+    if node is None or kind not in ("Exp", "Pow", "Mul", "Div"):
+        return None
+    if kind == "Exp":
+        return [], node.input[0]
+    if kind == "Pow":
+        return _moved("Mul", node.input[1], _logarithm(constants.get(node.input[0])), constants, f"{prefix}/power")
+    sign = -1 if kind == "Div" else 1
+    for value, factor in [tuple(node.input), *([tuple(reversed(node.input))] if kind == "Mul" else [])]:
+        power, logarithm = makers.get(value), _logarithm(constants.get(factor))
+        if power is None or logarithm is None or name_of(power) not in ("Exp", "Pow"):
             continue
-        logarithm = _logarithm(constant)
-        if not np.isfinite(logarithm).all():
-            return None
-        added, summed = (f"{node.output[0]}/{role}" for role in ("log", "added"))
-        constants[added] = (-logarithm if name_of(node) == "Div" else logarithm).astype(np.float32)
-        name = node.name or node.output[0]
-        return [
-            helper.make_node("Add", [exponential.input[0], added], [summed], name=name),
-            helper.make_node("Exp", [summed], node.output, name=name),
-        ]
+        if (found := _exponent(power, makers, constants, prefix)) is not None:
+            before, exponent = found
+            after = _moved("Add", exponent, sign * logarithm, constants, f"{prefix}/factor")
+            return None if after is None else ([*before, *after[0]], after[1])
     return None
 
 
-def _logarithm(constant: Array) -> Array:
-    """Logarithms, which are infinite or NaN where a number is not positive."""
-    with np.errstate(all="ignore"):
-        return np.log(constant.astype(np.float64))
+def _moved(
+    kind: str, value: str, constant: Array | None, constants: dict[str, Array], name: str
+) -> tuple[list[NodeProto], str] | None:
+    """A node that adds a constant to a value or multiplies them, and the name of its result."""
+    if constant is None or value in constants:
+        return None
+    constants[f"{name}/log"] = constant
+    return [helper.make_node(kind, [value, f"{name}/log"], [name])], name
+
+
+def _logarithm(constant: Array | None) -> Array | None:
+    """Logarithms of positive numbers; None of all else."""
+    if constant is None or constant.dtype.kind not in "fiu" or not (constant > 0).all():
+        return None
+    logarithm = np.log(constant.astype(np.float64))
+    return logarithm.astype(np.float32) if np.isfinite(logarithm).all() else None
 
 
 def _shares(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> list[NodeProto] | None:

@@ -45,6 +45,9 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
 
 @operator("Pow", pointwise=True)
 def _pow(lowering: Lowering, site: Site) -> Value:
+    if site.input(0) in lowering.constants:
+        problem = f"it raises a constant, {site.input(0)}, to a computed power"
+        site.fail(problem, f"only positive constants are raised, at the end of a model: write it another way, {CUT}")
     value, exponent = lowering.value(site), lowering.required(site, 1)
     power = float(exponent.reshape(())) if exponent.size == 1 else math.nan
     if math.isclose(power, 0.5, rel_tol=1e-6):
