@@ -17,6 +17,8 @@ from pronghorn.onnx.registry import name_of
 
 ML = "ai.onnx.ml"
 
+CLASSIFIER = f"{ML}.LinearClassifier"
+
 
 def ending(node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str, Array]) -> list[NodeProto] | None:
     """The nodes that make what `node` and those before it make; None where they are no such end.
@@ -182,10 +184,10 @@ def _yes(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Arr
     if column is None or len(column.input) < 4 or not all(_is(constants, column.input[i], 1) for i in (1, 3)):
         return None
     end = constants.get(column.input[2])
-    maker = next((node for node in makers.values() if column.input[0] in node.output), None)
+    maker = makers.get(column.input[0])
     if end is None or end.size != 1 or int(end.reshape(())) < 2 or maker is None:
         return None
-    if name_of(maker) != f"{ML}.LinearClassifier" or len(column.input) > 4:
+    if name_of(maker) != CLASSIFIER or len(column.input) > 4:
         return None
     given = {each.name: helper.get_attribute_value(each) for each in maker.attribute}
     classes = max(len(given.get(names, [])) for names in ("classlabels_ints", "classlabels_strings"))

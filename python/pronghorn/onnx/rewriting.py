@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import NodeProto, helper
 
-from pronghorn.onnx.endings import ending
+from pronghorn.onnx.endings import CLASSIFIER, ending
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.normalisation_pattern import normalisation
 from pronghorn.onnx.recognition import recognised
@@ -28,6 +28,8 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     """
     nodes = list(nodes)
     makers = {node.output[0]: node for node in nodes if node.output}
+    # The probabilities of a classifier are its second output.
+    makers |= {name: node for node in nodes if name_of(node) == CLASSIFIER for name in node.output[1:]}
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
 
     def replaced(node: NodeProto) -> list[NodeProto]:
