@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from pronghorn._data import Preprocessing, load_images, read_labels
 from pronghorn._streams import open_images
 from pronghorn._tables import read_table
 from pronghorn.cli import app
+from pronghorn.cli.inputs import labels_of
 from pronghorn.cli.options import TABLE_SAMPLES
 from pronghorn.errors import InputError, InputWarning
 
@@ -189,6 +192,91 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
 def test_other_columns_are_refused(tmp_path: Path, names: list[str], says: str) -> None:
     with pytest.raises(InputError, match=says):
         load_images(reordered(tmp_path, names, "x.csv"), (3,), Preprocessing(), columns=tuple(ROWS))
+
+
+FLOWERS = np.random.default_rng(0).uniform(0, 8, (12, 4)).round(1)
+COUNTS = np.random.default_rng(1).integers(40, 90, (12, 4))
+
+
+def numbered(names: list[int], values: np.ndarray, index: bool = False) -> str:
+    """A table as pandas writes it, whose columns have numbers for names."""
+    rows = [",".join([""] * index + [str(name) for name in names])]
+    return "\n".join([*rows, *(",".join([str(at)] * index + [str(v) for v in row]) for at, row in enumerate(values))])
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "says"),
+    [
+        ([0, 1, 2, 3], FLOWERS, None),
+        ([0, 1, 2, 3], FLOWERS[:1], None),
+        ([2001, 2002, 2003, 2004], FLOWERS, None),
+        ([2001, 2002, 2003, 2004], COUNTS, None),
+        ([0, 1, 2, 3], COUNTS, "is taken for names"),
+        ([0, 1], FLOWERS[:, :2], "is taken for names"),
+        ([0, 1, 2], np.c_[FLOWERS[:, :2].astype(object), COUNTS[:, :1].astype(object)], "is taken for names"),
+    ],
+)
+def test_numbers_that_are_names(tmp_path: Path, names: list[int], values: np.ndarray, says: str | None) -> None:
+    path = written(tmp_path, numbered(names, values))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        loaded = load_images(path, (len(names),), Preprocessing())
+    np.testing.assert_allclose(loaded.images, values.astype(np.float32))
+    assert loaded.columns == tuple(map(str, names))
+    assert [says in str(each.message) for each in found if says] == ([True] if says else [])
+    assert len(open_images(path, (len(names),), Preprocessing(header=True)).read(0, 99)) == len(values)
+    whole = load_images(path, (len(names),), Preprocessing(header=False)).images
+    assert (whole[0].tolist(), len(whole)) == (names, len(values) + 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5,6,7\n" + "3,9,1\n8,2,4\n" * 5, "1,2,3\n4,5,6", "1.0,2.0\n3.5,1.5", "0.0,1.0,2.0\n3.5,1.5,2.5", "1,2,3", "3,7"],
+)
+def test_numbers_that_are_values(tmp_path: Path, text: str) -> None:
+    rows = [[float(cell) for cell in line.split(",")] for line in text.split()]
+    assert load_images(written(tmp_path, text), (len(rows[0]),), Preprocessing()).images.tolist() == rows
+    pairs = written(tmp_path, "0,1\n1,0\n1,1\n0,0")
+    with pytest.warns(InputWarning, match=r"0, 1, is taken for values\n.*--header"):
+        assert len(load_images(pairs, (2,), Preprocessing()).images) == 4
+
+
+@pytest.mark.parametrize("text", ["0,1,2\n3,4,5\n6,7,8", "0,1,2\n2,1,0\n1,1,2", "0,1,2", "2001,2002,2003\n30,29,28"])
+def test_numbers_that_may_be_names_or_values_are_refused(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InputError, match=r"may be names of its columns or values\n.*--header or --no-header"):
+        load_images(path, (3,), Preprocessing())
+    proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": floats(3, 2)})
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    plan = ["plan", str(tmp_path / "m.onnx"), "--data", str(path), "--json"]
+    told = CliRunner().invoke(app, [*plan, "--no-header"])
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["columns"] == []
+    assert CliRunner().invoke(app, plan).exit_code == 2
+
+
+def test_numbers_are_found_as_other_names_are(tmp_path: Path) -> None:
+    proto = model([node("Gemm", "x w", "y")], ("N", 4), {"w": floats(4, 2)})
+    columns: dict[Any, Any] = dict(enumerate(FLOWERS.T))
+    frame, turned = Frame(columns), Frame({at: columns[at] for at in (3, 1, 0, 2)})
+    loaded = pronghorn.load(proto, samples=frame)
+    assert json.loads(loaded.plan().to_json())["columns"] == ["0", "1", "2", "3"]
+    wanted = loaded.run_float(frame)
+    np.testing.assert_array_equal(loaded.run_float(FLOWERS), wanted)
+    np.testing.assert_array_equal(loaded.run_float(turned), wanted)
+    np.testing.assert_array_equal(loaded.run_float(Frame({"id": FLOWERS[:, 0], **columns})), wanted)
+    # Numbers are no names where the others have some.
+    np.testing.assert_array_equal(loaded.run_float(Frame(dict(zip("abcd", FLOWERS.T, strict=True)))), wanted)
+    texts = [numbered([3, 1, 0, 2], FLOWERS[:, [3, 1, 0, 2]]), numbered([0, 1, 2, 3], FLOWERS, index=True)]
+    for text in (*texts, numbered([0, 1, 2, 3], FLOWERS).replace("0,1,2,3", "a,b,c,d")):
+        found = load_images(written(tmp_path, text), (4,), Preprocessing(), columns=("0", "1", "2", "3"))
+        np.testing.assert_array_equal(found.images, FLOWERS.astype(np.float32))
+
+
+def test_a_name_among_the_labels_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path, "0\n2\n1\n", "l.csv")
+    with pytest.raises(InputError, match=r"3 labels for 2 images\n.*where the first line of .*l\.csv is a name"):
+        labels_of(path, None, 2, 2)
 
 
 def test_names_that_tell_nothing_are_said(tmp_path: Path) -> None:

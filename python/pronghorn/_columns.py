@@ -47,15 +47,24 @@ def is_number(text: str) -> bool:
     return True
 
 
+def counted(names: Sequence[str]) -> bool:
+    """Whether names are 0, 1 and so on, as pandas has them where nobody gave any."""
+    return list(names) == [str(place) for place in range(len(names))]
+
+
+def are_nameless(wanted: Sequence[str], found: Sequence[str]) -> bool:
+    """Whether columns go by their places: the model's are counted, and those found have names of their own."""
+    return counted(wanted) and not set(wanted) & set(found)
+
+
 def frame_names(array: Any) -> tuple[str, ...]:
-    """The names of the columns of a data frame, stripped; none of anything else, and of columns that are counted."""
+    """The names of the columns of a data frame, stripped; none of anything else."""
     refuse_lazy(array)
     names = getattr(array, "column_names", None)
     names = getattr(array, "columns", None) if names is None else names
     if names is None or callable(names):
         return ()
-    found = list(names)
-    return () if found == list(range(len(found))) else tuple(str(name).strip() for name in found)
+    return tuple(str(name).strip() for name in names)
 
 
 def refuse_lazy(array: Any) -> None:
@@ -102,7 +111,7 @@ def in_order(array: Any, wanted: Sequence[str], what: str = "the data frame") ->
         InputError: as `places`.
     """
     found = frame_names(array)
-    if not wanted or not found:
+    if not wanted or not found or are_nameless(wanted, found):
         return array
     names = list(getattr(array, "column_names", None) or array.columns)
     columns = {name: np.asarray(array[name]) for name in (names[place] for place in places(wanted, found, what))}

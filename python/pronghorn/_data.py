@@ -58,6 +58,8 @@ class Preprocessing:
     """Scale pictures until their shorter side has this many pixels, and keep the middle."""
     byte_scale: float = 255.0
     """Divisor of bytes of pictures; 1 where the model takes them as they are."""
+    header: bool | None = None
+    """Whether the first line of CSV has names; where None, its cells tell."""
 
     def byte_range(self) -> Range:
         """Where bytes end up: the widest over all channels."""
@@ -320,7 +322,7 @@ def read_images(
 ) -> tuple[Array, Array | None, tuple[str, ...]]:
     """As they are in the file, pictures with the model's size; labels, and names of features."""
     if is_table(path):
-        return read_table(path, label_column, math.prod(shape), columns)
+        return read_table(path, label_column, math.prod(shape), columns, preprocessing.header)
     if path.is_dir():
         pictures = folder_pictures(path)
         return np.concatenate([read_picture(picture, shape, preprocessing) for picture in pictures]), None, ()

@@ -16,7 +16,8 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._columns import is_number, listed, places
+from pronghorn._columns import are_nameless, listed, places
+from pronghorn._headers import TRUTHS, has_names
 from pronghorn.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -82,22 +83,28 @@ def whole(values: Array) -> Array:
 
 
 def read_table(
-    path: Path, label_column: str | None = None, features: int | None = None, wanted: Sequence[str] = ()
+    path: Path,
+    label_column: str | None = None,
+    features: int | None = None,
+    wanted: Sequence[str] = (),
+    has_header: bool | None = None,
 ) -> Table:
     """A table without the column of labels, and the labels.
 
     Args:
-        path: the file. The first line of CSV is a header where a cell of it is no number.
+        path: the file.
         label_column: the name of the column of labels; by default one of `LABEL_COLUMNS`.
         features: the columns that a model takes. Where the table has no more, none is taken for
             labels unasked.
         wanted: the names of the columns that a model takes, in its order; none: all columns, in the file's order. A
             file without names has them in the model's order.
+        has_header: whether the first line of CSV has names; where None, it has where a cell of it is no number, or
+            where its numbers are clearly names.
 
     Raises:
         InputError: the file cannot be read, a cell is no number, or there is no such column.
     """
-    content = _read(path, wanted)
+    content = _read(path, wanted, has_header)
     names = [column.name for column in content.columns]
     if label_column in wanted:
         raise InputError(f"--labels {label_column}: the model takes this column, so it holds no labels")
@@ -112,7 +119,7 @@ def read_table(
     at = next(labels_at, None)
     rest = [column for i, column in enumerate(content.columns) if i != at]
     own = tuple(column.name for column in rest) if content.has_names else ()
-    if wanted and content.has_names:
+    if wanted and content.has_names and not are_nameless(wanted, own):
         what = str(path) if path.suffix.lower() == ".parquet" else f"{path}, whose line 1 has names,"
         rest = [rest[place] for place in places(wanted, own, what)]
         own = tuple(wanted)
@@ -121,8 +128,8 @@ def read_table(
     return Table(np.stack(values, axis=1) if values else np.empty((len(content.lines), 0)), labels, own)
 
 
-def _read(path: Path, wanted: Sequence[str] = ()) -> _Content:
-    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, wanted)
+def _read(path: Path, wanted: Sequence[str] = (), has_header: bool | None = None) -> _Content:
+    return _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, wanted, has_header)
 
 
 def _delimiter(path: Path, lines: list[str]) -> str:
@@ -132,7 +139,7 @@ def _delimiter(path: Path, lines: list[str]) -> str:
     return max(",;\t", key=lambda each: min(line.count(each) for line in lines if line.strip() or line is lines[0]))
 
 
-def _read_csv(path: Path, wanted: Sequence[str]) -> _Content:
+def _read_csv(path: Path, wanted: Sequence[str], has_header: bool | None) -> _Content:
     try:
         with _open(path) as content, io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as file:
             first = [file.readline(), file.readline()]
@@ -149,10 +156,7 @@ def _read_csv(path: Path, wanted: Sequence[str]) -> _Content:
     for line, row in rows:
         if len(row) != width:
             raise InputError(f"line {line} of {path} has {len(row)} cells, the first has {width}")
-    cells = {cell.strip() for cell in rows[0][1]}
-    # Names that are numbers, such as years, are known by those that the model takes; but places are no names.
-    are_names = bool(wanted) and cells >= set(wanted) and set(wanted) != {str(place) for place in range(len(wanted))}
-    header = are_names or any(cell and not is_number(cell) and cell.lower() not in TRUTHS for cell in cells)
+    header = has_names(path, [row for _, row in rows], wanted, has_header)
     names = [cell.strip() for cell in rows[0][1]] if header else [str(index + 1) for index in range(width)]
     rows = rows[1:] if header else rows
     columns = [_Column(name, [row[index] for _, row in rows]) for index, name in enumerate(names)]
@@ -184,10 +188,6 @@ def _read_parquet(path: Path) -> _Content:
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return _Content(True, columns, list(range(1, table.num_rows + 1)))
-
-
-TRUTHS = {"true": 1.0, "false": 0.0}
-"""Booleans, as pandas writes them."""
 
 
 def _number(cell: Any) -> float | None:
@@ -241,13 +241,13 @@ def numbers_of(texts: Array) -> Array | None:
     return None if None in found else whole(np.array(found, np.float64).reshape(texts.shape))
 
 
-def header(path: Path) -> tuple[str, ...]:
-    """The names of a table's columns; none where it has none.
+def header(path: Path, has_header: bool | None = None) -> tuple[str, ...]:
+    """The names of a table's columns; none where it has none. `has_header`: as for `read_table`.
 
     Raises:
         InputError: it cannot be read.
     """
-    content = _read(path)
+    content = _read(path, has_header=has_header)
     return tuple(column.name for column in content.columns) if content.has_names else ()
 
 

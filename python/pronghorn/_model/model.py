@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pronghorn import _check, _native, _torch
 from pronghorn._arrays import Inputs, as_inputs, as_numbers, joined
-from pronghorn._columns import frame_names, of_model, unusable
+from pronghorn._columns import counted, frame_names, of_model, unusable
 from pronghorn._float import run_float
 from pronghorn._inputs import (
     BYTES,
@@ -271,7 +271,7 @@ class Model(Shaped):
         self._warn_of_fractions(prepared, stacklevel)
         names = tuple(columns or ()) or known or frame_names(samples)
         problem = unusable(names)
-        if problem is not None:
+        if problem is not None and not counted(names):
             text = f"clients give columns by their place, as the samples' names do not tell them apart: {problem}"
             warnings.warn(text, InputWarning, stacklevel=stacklevel)
         is_row = problem is None and len(names) == math.prod(self.input_shape)

@@ -72,7 +72,9 @@ def labels_of(
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim == 0 or len(labels) != total:
-        raise InputError(f"there are {len(labels) if labels.ndim else 1} labels for {total} images")
+        is_name = path is not None and is_table(path) and labels.ndim == 1 and len(labels) == total + 1
+        advice = f"\n  what to do: where the first line of {path} is a name, write labels for it" if is_name else ""
+        raise InputError(f"there are {len(labels) if labels.ndim else 1} labels for {total} images{advice}")
     return labels[:images]
 
 

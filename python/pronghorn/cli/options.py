@@ -127,6 +127,15 @@ class Preparation:
         ),
     ] = None
 
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="Whether the first line of CSV has names of columns (default: where a cell of it is no number, or "
+            "its numbers are clearly names).",
+        ),
+    ] = None
+
     def values(self, as_they_are: bool = False) -> Preprocessing:
         """The preprocessing; `as_they_are`: bytes are not divided unasked.
 
@@ -138,7 +147,7 @@ class Preparation:
         mean = None if self.mean is None else parse_numbers("--mean", self.mean)
         std = None if self.std is None else parse_numbers("--std", self.std)
         byte_scale = 1.0 if as_they_are else 255.0
-        return Preprocessing(self.scale, mean, std, self.resize, self.short_side, byte_scale)
+        return Preprocessing(self.scale, mean, std, self.resize, self.short_side, byte_scale, self.header)
 
     def arguments(self) -> list[str]:
         """These options as another process takes them."""
@@ -149,7 +158,10 @@ class Preparation:
             "--short-side": self.short_side,
         }
         options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
-        return [*options, *(["--resize"] if self.resize else [])]
+        flags = ["--resize"] if self.resize else []
+        if self.header is not None:
+            flags.append("--header" if self.header else "--no-header")
+        return [*options, *flags]
 
     def load(
         self,
@@ -170,7 +182,7 @@ class Preparation:
         """The images of a file or folder for a model; a table's columns by `columns`, or by the names that the model
         knows."""
         # Of several inputs each may be a column. Only then the table's names are asked before it is read.
-        names = header(path) if len(model.inputs) > 1 and is_table(path) else ()
+        names = header(path, self.header) if len(model.inputs) > 1 and is_table(path) else ()
         known = columns or model.columns_of(names)
         return self.load(path, model.input_shape, model.takes_integers, label_column, known, model.inputs)
 
