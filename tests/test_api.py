@@ -79,6 +79,12 @@ def test_a_plan_can_be_read_hashed_and_saved(cryptonets: pronghorn.Model, tmp_pa
 MISSING = {"two-party", "encrypted", "client-aided", "multi-key"} - set(_trust.REVEALS)
 
 
+def test_every_name_of_the_package_is_there() -> None:
+    assert [name for name in pronghorn.__all__ if not hasattr(pronghorn, name)] == []
+    assert issubclass(pronghorn.ExportError, PronghornError)
+    assert pronghorn.OutputError.exit_code == 3
+
+
 @pytest.mark.parametrize("trust", [*sorted(MISSING), "nonsense", 5])
 def test_other_trust_levels_are_refused(cryptonets: pronghorn.Model, trust: Any) -> None:
     calls = [

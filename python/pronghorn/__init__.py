@@ -38,9 +38,11 @@ from pronghorn._placement import Node  # noqa: E402
 from pronghorn._tls import ClientTls, ServerTls, make_keys  # noqa: E402
 from pronghorn._trust import trust_levels  # noqa: E402
 from pronghorn.errors import (  # noqa: E402
+    ExportError,
     InputError,
     InputWarning,
     ModelFileError,
+    OutputError,
     PlanError,
     PrecisionWarning,
     PrepareWarning,
@@ -73,6 +75,7 @@ __all__ = [
     "Monitor",
     "Node",
     "Offer",
+    "OutputError",
     "Plan",
     "PlanError",
     "PrecisionWarning",
