@@ -239,6 +239,12 @@ def test_a_server_without_limits_warns(folder: Path) -> None:
         assert any(line.startswith("warning: clients may ask without limit") for line in lines) == warned
 
 
+def test_what_is_no_tls_is_refused() -> None:
+    for given in (True, False, 7, ["keys"]):
+        with pytest.raises(InputError, match=r"tls is .*\n.*DIR/clients/NAME .* or a ClientTls"):
+            pronghorn.connect("example.org:7700", tls=given)  # type: ignore[arg-type]
+
+
 def test_images_are_counted_by_name_over_processes(folder: Path) -> None:
     options = ("--tls", str(folder / "keys/server"), "--max-images", "6", "--store", str(folder / "store"))
     with served(folder, *options) as address:
