@@ -34,6 +34,14 @@ def test_unsupported_operators_are_named_in_full() -> None:
     assert lines[4].startswith("  what to do: use Gelu, or Tanh")
 
 
+def test_constants_that_an_exporter_left_out_are_named() -> None:
+    proto = model([node("Sub", "x net/normalization_1/Sub/y:0", "y")], ("N", 4))
+    proto.graph.input.append(helper.make_tensor_value_info("net/normalization_1/Sub/y:0", TensorProto.FLOAT, (1, 4)))
+    error = refused(proto)
+    assert "'net/normalization_1/Sub/y:0'" in error.problem
+    assert "layer.mean, layer.variance = layer.mean.numpy(), layer.variance.numpy()" in error.advice
+
+
 @pytest.mark.parametrize(
     ("nodes", "shape", "constants", "says"),
     [

@@ -26,7 +26,7 @@ from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, inside, lower, unsupported
-from pronghorn.onnx.reading import Source, initializers, names_read, read
+from pronghorn.onnx.reading import Source, initializers, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
 from pronghorn.onnx.unrolling import has_loops, unroll
@@ -121,6 +121,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     proto, opset, name = read(model)
     names = class_names(proto.graph)
     wanted, row = _cut(proto, output)
+    refuse_left_out(entry.name for entry in proto.graph.input)
     fix_sizes(proto, shape)
     inputs = join_inputs(proto, opset) if len(proto.graph.input) > 1 else {}
     source = fix_batch(proto)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
@@ -38,6 +39,9 @@ ASIDE = "pronghorn.deprecated"
 
 OF_EXPORTERS = {"Erfc": "use the approximate GELU: keras.activations.gelu(x, approximate=True)"}
 """What to do about operators of exporters that ONNX does not have."""
+
+OPERAND = re.compile(r"/[A-Z]\w*/[xy](:\d+)?$")
+"""How TensorFlow calls constants that are operands, such as `sequential/normalization/Sub/y:0`."""
 
 MOST_LISTED = 5
 """Files of a directory that a refusal names."""
@@ -81,6 +85,22 @@ def initializers(tensors: Iterable[TensorProto]) -> dict[str, npt.NDArray[Any]]:
             problem = f"tensor {tensor.name!r} has {arrays[tensor.name].ndim} dimensions, of at most {MOST_DIMENSIONS}"
             raise ModelFileError(f"the model is damaged: {problem}")
     return arrays
+
+
+def refuse_left_out(inputs: Iterable[str]) -> None:
+    """Refuses inputs that are constants within the network: tf2onnx writes no values of tensors that a function
+    captured, such as those that `Normalization.adapt` computed.
+
+    Raises:
+        UnsupportedModelError: there is one.
+    """
+    found = next((name for name in inputs if OPERAND.search(name)), None)
+    if found is not None:
+        raise UnsupportedModelError(
+            f"the exporter left out the values of a constant within the network, and made an input of it: {found!r}",
+            "where a Keras Normalization `layer` was adapted, write this before exporting again: "
+            "layer.mean, layer.variance = layer.mean.numpy(), layer.variance.numpy()",
+        )
 
 
 def names_read(node: NodeProto) -> set[str]:
