@@ -291,6 +291,26 @@ def test_the_pattern_of_norms(form: str) -> None:
     check(model([*nodes, node("Div", "x e", "y")], ("N", 4, 6), given, opset=13))
 
 
+@pytest.mark.parametrize("form", ["bare", "least square", "most", "quotient"])
+def test_the_pattern_of_inverse_norms(form: str) -> None:
+    """As TensorFlow's exporter writes `x * rsqrt(...)`."""
+    nodes = [node("Mul", "x x", "q"), node("ReduceSum", "q axes", "s", keepdims=1)]
+    nodes += [node("Max", "tiny s", "m")] if form == "least square" else []
+    nodes += [node("Sqrt", "m" if form == "least square" else "s", "r")]
+    nodes += [node("Div", "one r", "i") if form == "quotient" else node("Reciprocal", "r", "i")]
+    nodes += [node("Min", "i large", "f")] if form == "most" else []
+    nodes += [node("Mul", "f x" if form == "most" else "x i", "y")]
+    constants = {"axes": np.array([-1]), "tiny": np.float32(1e-12), "one": np.float32(1), "large": np.float32(1e7)}
+    check(model(nodes, ("N", 6), {name: np.asarray(value) for name, value in constants.items()}))
+
+
+def test_inverse_norms_of_other_bounds_are_refused() -> None:
+    nodes = [node("Mul", "x x", "q"), node("ReduceSum", "q axes", "s", keepdims=1), node("Sqrt", "s", "r")]
+    nodes += [node("Reciprocal", "r", "i"), node("Min", "i large", "f"), node("Mul", "x f", "y")]
+    with pytest.raises(UnsupportedModelError, match="Reciprocal"):
+        import_onnx(model(nodes, ("N", 6), {"axes": np.array([-1]), "large": np.asarray(np.float32(2))}))
+
+
 def test_norms_that_are_expanded_beyond_the_value_are_refused() -> None:
     nodes = [node("ReduceL2", "x", "l", axes=[2]), node("Expand", "l to", "e"), node("Div", "x e", "y")]
     check(model(nodes, ("N", 3, 5), {"to": np.array([1, 3, 5])}))

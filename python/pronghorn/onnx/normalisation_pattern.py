@@ -1,10 +1,11 @@
 """The nodes that exporters write for a normalisation: `(x - mean(x)) / sqrt(variance + eps)` before opset 17,
 `x * f + (b - mean(x) * f)` with `f = g / sqrt(variance + eps)` from TensorFlow, the same with the mean square and
-without a mean, `x / norm(x)`, and `x / sum(|x|)`.
+without a mean, `x / norm(x)` or `x * (1 / norm(x))`, and `x / sum(|x|)`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -80,16 +81,25 @@ class Pattern:
             return [helper.make_node("LRN", [value], node.output[:1], name=node.name or node.output[0], size=1)]
         found = self._norm_of(value, divisor)
         if found is not None:
-            axis, expanded = found
-            given = {"axis": axis, "p": 2, **({"expanded": expanded} if expanded else {})}
-            name = node.name or node.output[0]
-            return [helper.make_node("LpNormalization", [value], node.output[:1], name=name, **given)]
+            return self._unit(node, value, found)
         variance, epsilon = self._root(divisor)
         return None if variance is None else self._scaled(node, value, Scale(variance, epsilon, None))
 
+    def _unit(self, node: NodeProto, value: str, found: tuple[int, list[int]]) -> list[NodeProto]:
+        """The node for a value of length 1 along an axis."""
+        axis, expanded = found
+        given: dict[str, Any] = {"axis": axis, "p": 2, **({"expanded": expanded} if expanded else {})}
+        name = node.name or node.output[0]
+        return [helper.make_node("LpNormalization", [value], node.output[:1], name=name, **given)]
+
     def _multiplied(self, node: NodeProto) -> list[NodeProto] | None:
-        """`(x - mean) * f`."""
+        """`(x - mean) * f`, or `x * f` with `f = 1 / norm(x)`, which one large number may bound from above."""
         for value, factor in _orders(node):
+            inverse, bound = self._bounded(factor, "Min")
+            one = self._inverse_of(inverse)
+            norm = self._norm_of(value, one) if one is not None and bound >= 1 / TINY else None
+            if norm is not None:
+                return self._unit(node, value, norm)
             scale = self._scale(factor)
             made = None if scale is None else self._scaled(node, value, scale)
             if made is not None:
@@ -139,11 +149,9 @@ class Pattern:
 
     def _scale(self, name: str) -> Scale | None:
         """`f = 1 / sqrt(v + eps)`, or a constant times that."""
-        inverse = self._maker(name, "Reciprocal", "Div")
+        inverse = self._inverse_of(name)
         if inverse is not None:
-            if name_of(inverse) == "Div" and self._number(inverse.input[0]) != 1:
-                return None
-            variance, epsilon = self._root(inverse.input[-1])
+            variance, epsilon = self._root(inverse)
             return None if variance is None else Scale(variance, epsilon, None)
         product = self._maker(name, "Mul")
         for factor, constant in _orders(product) if product is not None else ():
@@ -151,6 +159,23 @@ class Pattern:
             if scale is not None and scale.factor is None:
                 return Scale(scale.variance, scale.epsilon, constant)
         return None
+
+    def _inverse_of(self, name: str) -> str | None:
+        """`y` of `1 / y`."""
+        node = self._maker(name, "Reciprocal", "Div")
+        if node is None or (name_of(node) == "Div" and self._number(node.input[0]) != 1):
+            return None
+        return str(node.input[-1])
+
+    def _bounded(self, name: str, kind: str) -> tuple[str, float]:
+        """`y` and the number of `min(y, number)` or `max(y, number)`; a value itself, and infinity or minus infinity,
+        where it is none."""
+        node = self._maker(name, kind)
+        for value, other in _orders(node) if node is not None and len(node.input) == 2 else ():
+            number = self._number(other)
+            if number is not None:
+                return value, number
+        return name, math.inf if kind == "Min" else -math.inf
 
     def _summand(self, name: str, factor: str, found: tuple[str, Axes]) -> tuple[bool, str | None]:
         """Whether a value is `b - mean * f`, and the constant `b`, if it has one."""
@@ -300,7 +325,8 @@ class Pattern:
                 return None
             name = bounded.input[0]
         root = self._maker(name, "Sqrt")
-        total = self._maker(root.input[0], "ReduceSum", "ReduceSumSquare") if root is not None else None
+        squares, least = self._bounded(root.input[0], "Max") if root is not None else ("", 0.0)
+        total = self._maker(squares, "ReduceSum", "ReduceSumSquare") if least <= TINY**2 else None
         norm = self._maker(name, "ReduceL2") or total
         if norm is None:
             return None
