@@ -22,6 +22,9 @@ LAYERS = (
 )
 """Operators with weights."""
 
+ENDS = ("ArgMax", "Exp", "Log", "LogSoftmax", "ReduceL2", "Softmax", "Sqrt")
+"""Operators that run at the end of a model alone."""
+
 RESHAPING = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators whose results are their input in another shape."""
 
@@ -110,7 +113,8 @@ class Network:
     def _before_end(self, name: str) -> str | None:
         """The value itself, or that before operators of the client; None where there is none between nodes."""
         makers = self._makers()
-        while self.is_end(name):
+        # Behind the node that is refused nothing is lowered yet.
+        while self.is_end(name) or (name in makers and name_of(makers[name]) in ENDS):
             maker = makers.get(self._moved_from(name))
             if maker is None or name_of(maker) in LAYERS:
                 return None

@@ -21,6 +21,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     * `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities: a Concat of `z` with the attribute
       `no_and_yes`.
     * Smooth functions, normalisations and ends of several nodes.
+    * Means of values that are stacked before the batch: of these values.
     * GatherND and the transpositions around it.
     * ConvTranspose and BatchNormalization: one ConvTranspose, whose weights join `constants`.
 
@@ -35,6 +36,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
         several = None if one else normalisation(node, makers, constants) or ending(node, makers, constants)
+        several = several or (None if one else _stacked(node, makers, constants))
         return several or [one or _gathered(node, makers) or _normalised(node, makers, constants) or node]
 
     return [made for node in nodes for made in replaced(node)]
@@ -52,6 +54,37 @@ def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, 
     made = helper.make_node("Concat", yes.input[:1], node.output, name=node.name or node.output[0], no_and_yes=1)
     made.attribute.extend(node.attribute)
     return made
+
+
+def _stacked(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> list[NodeProto] | None:
+    """A sum or mean over values that are stacked along a new first axis, as the sum of these values, or its mean: the
+    batch stands behind such an axis. `torch.stack(values).mean(0)` is so.
+    """
+    joined = makers.get(node.input[0]) if name_of(node) in ("ReduceMean", "ReduceSum") else None
+    if joined is None or name_of(joined) != "Concat" or _numbers(joined, "axis", constants) != [0]:
+        return None
+    if _numbers(node, "axes", constants) != [0] or _numbers(node, "keepdims", constants) != [0]:
+        return None
+    parts = [makers.get(name) for name in joined.input]
+    values = [part.input[0] for part in parts if part is not None and name_of(part) == "Unsqueeze"]
+    if len(values) < len(parts) or any(_numbers(part, "axes", constants) != [0] for part in parts if part is not None):
+        return None
+    name, total, share = node.name or node.output[0], f"{node.output[0]}/total", f"{node.output[0]}/share"
+    if name_of(node) == "ReduceSum":
+        return [helper.make_node("Sum", values, node.output, name=name)]
+    constants[share] = np.asarray(1 / len(values), np.float32)
+    return [
+        helper.make_node("Sum", values, [total], name=name),
+        helper.make_node("Mul", [total, share], node.output, name=name),
+    ]
+
+
+def _numbers(node: NodeProto, name: str, constants: dict[str, Array]) -> list[int] | None:
+    """Whole numbers that are an attribute, or axes that are the second input; None where there are none."""
+    found = next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
+    if found is None and name == "axes" and len(node.input) > 1:
+        found = constants.get(node.input[1])
+    return None if found is None else [int(number) for number in np.ravel(found)]
 
 
 def _gathered(node: NodeProto, makers: dict[str, NodeProto]) -> NodeProto | None:

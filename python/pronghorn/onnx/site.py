@@ -89,7 +89,7 @@ class Site:
             self.fail(f"axes {found} repeat", "name each axis once")
         return found
 
-    def not_batch(self, axes: Iterable[int]) -> None:
+    def not_batch(self, axes: Iterable[int], advice: str = "each image must be computed by itself") -> None:
         """Refuses an operation along the batch dimension."""
         if 0 in axes:
-            self.fail("it works along the first dimension, the batch", "each image must be computed by itself")
+            self.fail("it works along the first dimension, the batch", advice)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from onnx import NodeProto
 
 from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, PREPARE, PREPARES, UNSUPPORTED
+from pronghorn.onnx.cutting import ENDS
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.

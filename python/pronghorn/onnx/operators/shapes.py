@@ -126,7 +126,14 @@ def _transpose(lowering: Lowering, site: Site) -> Value:
     if sorted(permutation) != list(range(rank)):
         site.fail(f"perm {permutation} is no permutation of {rank} dimensions", "repair the model")
     if permutation[0] != 0 and not lowering.one_image:
+        # Keras' TimeDistributed brings the steps to the front, and its layer then takes each by itself.
+        steps = rank > 3 and permutation[:2] == [1, 0]
         advice = "keep the batch first; attention is not supported, as it multiplies matrices that are both computed"
+        if steps:
+            advice = (
+                "keep the batch first; in place of Keras' TimeDistributed take one layer for all steps, such as Conv2D "
+                "of a kernel (1, k) for TimeDistributed(Conv1D(n, k))"
+            )
         site.fail(f"perm {permutation} moves the first dimension, the batch", advice)
     first = int(value.batched)
     moved = lowering.transpose(site, value, [axis - first for axis in permutation if axis >= first])
@@ -233,7 +240,8 @@ def _joined(lowering: Lowering, site: Site, inputs: Sequence[Value | Array]) -> 
     whole = lowering.one_image and (axis == 0 or not all(value.batched for value in values))
     merged = not lowering.one_image and not any(value.batched for value in values)
     first = 0 if whole or merged else 1
-    site.not_batch([axis if merged else axis + 1 - first])
+    advice = "each image must be computed by itself: stack values behind the batch, as torch.stack(values, 1) does"
+    site.not_batch([axis if merged else axis + 1 - first], advice)
     result = [*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :]]
     parts: list[Value | int] = [
         lowering.reshape(site, each, each.shape[first:]) if isinstance(each, Value) else each.shape[axis]
