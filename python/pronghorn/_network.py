@@ -512,8 +512,8 @@ def paths(tls: PathOption | Tls | None) -> Path | Tls | None:
     if not isinstance(tls, str | os.PathLike | ClientTls | ServerTls | None):
         raise InputError(
             f"tls is {tls!r:.80}, which is neither a directory of keys nor files\n"
-            "  what to do: give DIR/clients/NAME of `pronghorn keys DIR` or a ClientTls, and to a server DIR/server or a "
-            "ServerTls. Left out, a client beyond this machine takes TLS with the system's CAs"
+            "  what to do: give DIR/clients/NAME of `pronghorn keys DIR` or a ClientTls, and to a server DIR/server or "
+            "a ServerTls. Left out, a client beyond this machine takes TLS with the system's CAs"
         )
     return Path(tls) if isinstance(tls, str | os.PathLike) else tls
 
