@@ -78,6 +78,36 @@ def test_pairs_on_values(zero: np.generic, clamped: bool) -> None:
     np.testing.assert_allclose(found, expected, atol=5 * np.abs(constants["w"]).max() / 510 + scale)
 
 
+@pytest.mark.parametrize("end", ["Softmax", "Sigmoid", "LogSoftmax"])
+def test_pairs_behind_the_end_are_the_clients(end: str) -> None:
+    """As quantize_static writes them by default: the end is in floats."""
+    nodes = [node("MatMul", "x w", "h"), node(end, "h", "e"), *pair("e", "y", "s", "z")]
+    constants = {"w": floats(5, 3), "s": np.float32(1 / 255), "z": np.uint8(0)}
+    if end == "LogSoftmax":
+        constants |= {"s": np.float32(1 / 8), "z": np.uint8(255)}
+    proto = model(nodes, (1, 5), constants, opset=13)
+    imported = import_onnx(proto)
+    assert kinds(imported)[:2] == ["input", "dense"]
+    assert len(imported.finish) == 1
+    inputs = floats(20, 5)
+    np.testing.assert_allclose(run_native(imported, inputs), run_onnx(proto, inputs)[:, 0], atol=constants["s"])
+
+
+def test_a_pair_behind_a_sigmoid_within_a_network() -> None:
+    nodes = [
+        node("MatMul", "x w", "h"),
+        node("Sigmoid", "h", "e"),
+        *pair("e", "q", "s", "z"),
+        node("MatMul", "q v", "y"),
+    ]
+    constants = {"w": floats(5, 3), "v": floats(3, 2), "s": np.float32(1 / 255), "z": np.uint8(0)}
+    imported = import_onnx(model(nodes, (1, 5), constants, opset=13))
+    assert kinds(imported) == ["input", "dense", "function", "dense"]
+    nodes[1] = node("Softmax", "h", "e")
+    with pytest.raises(UnsupportedModelError, match="only at the end"):
+        import_onnx(model(nodes, (1, 5), constants, opset=13))
+
+
 def test_quantised_inputs_are_scaled() -> None:
     nodes = [node("DequantizeLinear", "x s z", "a"), node("MatMul", "a w", "y")]
     constants = {"s": np.float32(0.1), "z": np.uint8(7), "w": floats(5, 3)}

@@ -13,17 +13,20 @@ SIGN_KEPT = ("max_pool", "average_pool", "global_average_pool", "reshape", "tran
 """Operators whose result is not negative where their inputs are not."""
 
 
-@operator("QuantizeLinear")
+@operator("QuantizeLinear", on_result=True)
 def _quantize(lowering: Lowering, site: Site) -> Value:
     value, found = lowering.value(site), _scale(lowering, site)
     lowering.quantised[site.node.output[0]] = found
+    if lowering.finish_of(value) is not None:
+        # The client computes it, in floats.
+        return value
     # The quantiser drops a ReLU or Clip where saturation does its work: where the least integer is zero.
     if found.low == 0 and not _is_nonnegative(lowering, value):
         return lowering.clip(site, value, 0.0, found.high)
     return value
 
 
-@operator("DequantizeLinear")
+@operator("DequantizeLinear", on_result=True)
 def _dequantize(lowering: Lowering, site: Site) -> Value:
     value, found = lowering.value(site), _scale(lowering, site)
     before = lowering.quantised.get(site.input(0))
