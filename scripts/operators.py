@@ -132,6 +132,7 @@ EXAMPLES = {
     "Reshape": Example([integers(1, 16, 4)]),
     "Resize": Example(["", SCALES]),
     "Resize, linear or cubic": Example(["", SCALES], {"mode": "linear"}),
+    "Shrink": Example(attributes={"lambd": 0.5, "bias": 0.5}),
     "Shape": Example(after=[("Reshape", ["v", "y"], ["z"], {})]),
     "Sigmoid": Example(shape=ROW, last=True),
     "Size": Example(after=[("Cast", ["y"], ["f"], {"to": TensorProto.FLOAT}), ("Mul", ["v", "f"], ["z"], {})]),

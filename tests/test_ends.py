@@ -41,6 +41,18 @@ def test_operations_over_an_axis(kind: str, attributes: dict[str, int]) -> None:
     assert loaded.verify(normal(5, 6, 3, 4, 5), trust="client-aided", secure=False).relative_error < 0.5
 
 
+@pytest.mark.parametrize("base", [10.0, 0.5, [2.0, 3.0, 4.0]])
+def test_powers_of_a_constant(base: float | list[float]) -> None:
+    """Regressions of logarithms to another base end so."""
+    nodes = [node("MatMul", "x w", "h"), node("Pow", "base h", "y")]
+    constants = {"w": floats(6, 3) / 4, "base": np.array(base, np.float32)}
+    assert check(model(nodes, ("N", 6), constants)).finish == ["exp"]
+    with pytest.raises(pronghorn.UnsupportedModelError, match="only at the end"):
+        check(model([*nodes, node("Relu", "y", "z")], ("N", 6), constants, outputs=["z"]))
+    with pytest.raises(pronghorn.UnsupportedModelError, match="not positive"):
+        check(model(nodes, ("N", 6), constants | {"base": np.array(-2.0, np.float32)}))
+
+
 MOVED: dict[str, tuple[list[NodeProto], tuple[int, ...]]] = {
     "unsqueezed": ([node("ArgMax", "x", "a", axis=1, keepdims=0), node("Unsqueeze", "a one", "y")], (1, 4, 5)),
     "flat classes": ([node("ArgMax", "x", "a", axis=1), node("Flatten", "a", "y")], (20,)),

@@ -175,6 +175,33 @@ def test_patterns(name: str) -> None:
     assert found.get("beta", 0.0) == pytest.approx(function.get("beta", 0.0), rel=1e-4)
 
 
+@pytest.mark.parametrize("form", ["one node", "clip", "choices"])
+def test_softshrink(form: str) -> None:
+    forms = {
+        "one node": [node("Shrink", "v", "y", lambd=0.25, bias=0.25)],
+        "clip": [node("Clip", "v minus l", "c"), node("Neg", "c", "n"), node("Add", "v n", "y")],
+        "choices": [
+            node("Greater", "v l", "g"),
+            node("Sub", "v l", "a"),
+            node("Where", "g a zero", "b"),
+            node("Less", "v minus", "s"),
+            node("Add", "v l", "d"),
+            node("Where", "s d zero", "e"),
+            node("Add", "b e", "y"),
+        ],
+    }
+    constants = {name: scalar(value) for name, value in (("l", 0.25), ("minus", -0.25), ("zero", 0))}
+    imported = check(model([node("MatMul", "x w", "v"), *forms[form]], ("N", 6), constants | {"w": floats(6, 4)}))
+    assert '"clip"' in imported.graph_json
+    with pytest.raises(UnsupportedModelError, match="it jumps"):
+        check(model([node("Shrink", "x", "y", lambd=0.25)], ("N", 6)))
+
+
+def test_sums_that_are_their_value_stay_so() -> None:
+    imported = check(model([node("Mul", "x half", "h"), node("Add", "h h", "y")], ("N", 6), {"half": scalar(0.5)}))
+    assert '"clip"' not in imported.graph_json
+
+
 def test_functions_of_functions() -> None:
     nodes = [node("Sigmoid", "x", "s"), node("Mul", "x s", "v")]
     nodes += [node("Sigmoid", "v", "t"), node("Mul", "v t", "y")]

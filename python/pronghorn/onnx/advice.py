@@ -61,7 +61,7 @@ UNSUPPORTED = {
         ("ai.onnx.ml.TreeEnsemble", "ai.onnx.ml.TreeEnsembleClassifier", "ai.onnx.ml.TreeEnsembleRegressor"),
         ("decision trees compare private features", "train a linear model or a multilayer perceptron"),
     ),
-    **dict.fromkeys(("Shrink", "ThresholdedRelu"), ("it jumps", "train it with Relu in its place")),
+    "ThresholdedRelu": ("it jumps", "train it with Relu in its place"),
     "TopK": ("its order is computed from the data", "sort the result"),
     "NonMaxSuppression": ("the number of its results is computed from the data", "suppress in the result"),
     "NonZero": ("the number of its results is computed from the data", CONTROL_FLOW),

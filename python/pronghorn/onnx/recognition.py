@@ -22,11 +22,14 @@ Points = npt.NDArray[np.float64]
 MOST_NODES = 12
 """Most nodes of a function: GELU by tanh has nine."""
 
-LAST = ("Mul", "Div", "Reciprocal", "Where")
+LAST = ("Add", "Mul", "Div", "Reciprocal", "Where")
 """The last nodes of functions."""
 
 POINTS: Points = np.concatenate([np.linspace(-7.0, 7.0, 57), [-20.0, 20.0]])
 """Where functions are compared."""
+
+LEAST = 1e-3
+"""The least threshold of Softshrink."""
 
 ABSENT: Points = np.asarray(math.nan)
 """An input that a node does not have."""
@@ -82,11 +85,15 @@ def _function(
     found = values[inside[0].output[0]]
     at_one = float(found[np.argmin(np.abs(POINTS - 1.0))])
     steepness = math.log(at_one / (1.0 - at_one)) if 0.5 < at_one < 1.0 else 1.0
+    # Softshrink takes as much off every value beyond.
+    threshold = float(POINTS[-1] - found[-1]) if found.shape == POINTS.shape else 0.0
+    threshold = threshold if threshold > LEAST else math.nan
     candidates: list[tuple[str, dict[str, float | str], Points]] = [
         ("HardSwish", {}, POINTS * np.clip(POINTS / 6 + 0.5, 0.0, 1.0)),
         ("Gelu", {}, POINTS * (1 + _erf(POINTS / math.sqrt(2))) / 2),
         ("Gelu", {"approximate": "tanh"}, POINTS * (1 + np.tanh(_inner(POINTS))) / 2),
         ("Mish", {}, POINTS * np.tanh(_softplus(POINTS))),
+        ("Shrink", {"lambd": threshold, "bias": threshold}, POINTS - np.clip(POINTS, -threshold, threshold)),
         ("Sigmoid", {}, _sigmoid(POINTS)),
         ("Softplus", {}, _softplus(POINTS)),
         ("Softsign", {}, POINTS / (1 + np.abs(POINTS))),
@@ -142,6 +149,7 @@ POINTWISE: dict[str, Callable[[list[Points], dict[str, float]], Points]] = {
     "Max": lambda inputs, _: np.maximum(inputs[0], inputs[1]),
     "Min": lambda inputs, _: np.minimum(inputs[0], inputs[1]),
     "Greater": lambda inputs, _: np.asarray(inputs[0] > inputs[1], np.float64),
+    "Less": lambda inputs, _: np.asarray(inputs[0] < inputs[1], np.float64),
     "Where": lambda inputs, _: np.where(inputs[0] > 0, inputs[1], inputs[2]),
     "Abs": lambda inputs, _: np.abs(inputs[0]),
     "Neg": lambda inputs, _: -inputs[0],

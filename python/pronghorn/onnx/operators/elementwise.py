@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pronghorn.onnx.advice import CUT, JUMPS
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -21,6 +22,15 @@ def _clip(lowering: Lowering, site: Site) -> Value:
         return lowering.clip(site, value, lowering.scalar(site, 1), lowering.scalar(site, 2))
     bounds = [float(site.attributes[name]) if name in site.attributes else None for name in ("min", "max")]
     return lowering.clip(site, value, *bounds)
+
+
+@operator("Shrink", pointwise=True)
+def _shrink(lowering: Lowering, site: Site) -> Value:
+    """Softshrink, `x - clip(x, -bias, bias)`; with another bias it jumps."""
+    value, bound, bias = lowering.value(site), site.number("lambd", 0.5), site.number("bias", 0.0)
+    if bound != bias or bound <= 0:
+        site.fail(f"it jumps, since its bias {bias:g} is not its lambd {bound:g}", f"{JUMPS}, {CUT}")
+    return lowering.minus(site, value, lowering.clip(site, value, -bound, bound))
 
 
 @operator("Min", "Max", pointwise=True)
