@@ -128,9 +128,9 @@ class Report:
 
     @property
     def remark(self) -> str | None:
-        """That the images look unlike the samples, where differences are far beyond what the plan expects of them; None
-        elsewhere, where they are the samples, and where the expected error leaves out rounding in the file or is of
-        values behind classes."""
+        """That the images look unlike the samples, or that the model may be overfitted to these, where differences are
+        far beyond what the plan expects of them. None elsewhere, where the images are the samples, and where the
+        expected error leaves out rounding in the file or is of values behind classes."""
         if self.is_quantised or self.are_indices or self.samples_scored == self.images:
             return None
         if self.relative_error < max(LEAST_FAR, FAR * self.expected_error):
@@ -139,7 +139,8 @@ class Report:
         return (
             f"the differences are {self.relative_error:.2g} of the outputs' spread, and {self.expected_error:.2g} was "
             f"expected: the images, or a few of them, look unlike {others}. Compare scale and normalisation of both "
-            "(--scale, --mean, --std), and give more samples where rare values are far larger"
+            "(--scale, --mean, --std), and give more samples where rare values are far larger; where the model was "
+            "trained on the samples and is overfitted, give held-out ones"
         )
 
     def to_json(self) -> str:
