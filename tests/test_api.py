@@ -23,6 +23,8 @@ from helpers import floats, model, node
 from pronghorn import _trust
 from pronghorn._inputs import planned_range
 from pronghorn._model.verification import disagreements
+from pronghorn._outputs import classes_of
+from pronghorn.cli.inputs import classes_only
 from pronghorn.errors import (
     InputError,
     InputWarning,
@@ -212,8 +214,24 @@ def test_images_unlike_the_samples_are_remarked(little: pronghorn.Model) -> None
         unlike = little.verify(100 * x, samples=x, trust=TRUST, secure=False)
     assert unlike.remark is not None
     assert "look unlike the samples" in unlike.remark
+    assert "overfitted, give held-out ones" in unlike.remark
     assert unlike.remark in str(unlike)
     assert json.loads(unlike.to_json())["remark"] == unlike.remark
+
+
+def test_classes_that_are_counted_from_one_are_told() -> None:
+    proto = model([node("MatMul", "x w", "h"), node("Softmax", "h", "y")], ("N", 5), {"w": floats(5, 4)})
+    loaded, x = pronghorn.load(proto, samples=floats(64, 5)), floats(8, 5)
+    with pytest.warns(InputWarning, match="labels are from 1 to 4, and the 4 classes are counted from 0"):
+        loaded.verify(x, [1, 2, 3, 4, 1, 2, 3, 4], secure=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)
+        loaded.verify(x, [1, 2, 3, 3, 1, 2, 3, 3], secure=False)
+    # The command line of clients knows as many classes as the plan has outputs.
+    with pytest.warns(InputWarning, match="counted from 0"):
+        classes_only(np.array([2, 1]), "classes", None, classes_of(["sigmoid"], [1]))
+    assert classes_of(["softmax"], [4]) == 4
+    assert classes_of(["class"], []) == 0
 
 
 def test_serve_and_predict_in_one_process(cryptonets: pronghorn.Model, mnist: tuple[np.ndarray, np.ndarray]) -> None:

@@ -38,15 +38,23 @@ TINY = 1 / 64
 """Nor are actual inputs that fill less than this share of it."""
 
 
-def as_labels(labels: npt.ArrayLike, images: int) -> npt.NDArray[np.int64]:
-    """One class for each image."""
+def as_labels(labels: npt.ArrayLike, images: int, classes: int = 0, stacklevel: int = 3) -> npt.NDArray[np.int64]:
+    """One class for each image. Warns where they are those of so many `classes`, counted from 1; 0: nobody knows."""
     found = as_array(labels, "labels")
     if found.size != images or found.dtype.kind not in "iub":
         raise InputError(
             f"labels have shape {list(found.shape)} and type {found.dtype}; "
             f"one integer for each of {images} images is needed"
         )
-    return found.reshape(-1).astype(np.int64)
+    indices = found.reshape(-1).astype(np.int64)
+    if classes > 1 and indices.min() == 1 and indices.max() == classes:
+        warnings.warn(
+            f"labels are from 1 to {classes}, and the {classes} classes are counted from 0: accuracies are wrong\n"
+            "  what to do: subtract 1 from the labels",
+            InputWarning,
+            stacklevel=stacklevel,
+        )
+    return indices
 
 
 def names_of_labels(names: tuple[str, ...], outputs: str | None) -> tuple[str, ...]:

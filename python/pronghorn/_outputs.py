@@ -124,6 +124,13 @@ def kind_of(
     return "classes" if max(shape) == count and not others else "values"
 
 
+def classes_of(finish: Sequence[str], shape: Sequence[int]) -> int:
+    """How many classes there are, where outputs are classes; 0 where their index alone is known. Arguments are those of
+    `kind_of`."""
+    count = math.prod(shape)
+    return count if count > 1 else 0 if INDICES & set(finish) else 2
+
+
 def is_guess(finish: Sequence[str], kind: str, asked: str | None, truth: npt.NDArray[Any] | None) -> bool:
     """Whether outputs are taken for scores of classes by their shape alone; arguments are those of `kind_of`, and the
     kind that it gives."""

@@ -32,7 +32,7 @@ from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
 from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
-from pronghorn._outputs import Classes, Predictions, is_guess, kind_of, split
+from pronghorn._outputs import Classes, Predictions, classes_of, is_guess, kind_of, split
 from pronghorn.errors import InputError, InputWarning, PlanError, RoundingWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
@@ -497,7 +497,7 @@ class Model(Shaped):
                 f"labels are given, but the outputs are {kind}, not classes: "
                 "leave the labels out, or say outputs='classes' (--outputs classes)"
             )
-        return kind, as_labels(given, images)
+        return kind, as_labels(given, images, classes_of(self.finish, self.output_shape), stacklevel=4)
 
     def classes(self, outputs: Floats) -> Classes:
         """The class of each output.

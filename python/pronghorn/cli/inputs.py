@@ -84,8 +84,9 @@ def label_column(labels: Path | None, data: list[Path]) -> str | None:
     return str(labels) if named else None
 
 
-def classes_only(known: Numbers | None, kind: str, path: Path | None) -> Labels | None:
-    """`known` where both these and the outputs are classes, else None.
+def classes_only(known: Numbers | None, kind: str, path: Path | None, classes: int) -> Labels | None:
+    """`known` where both these and the outputs are classes, else None; `classes`: how many there are, 0 where that is
+    not known.
 
     Raises:
         InputError: the outputs or the labels are no classes, but the user names a file of labels.
@@ -99,7 +100,7 @@ def classes_only(known: Numbers | None, kind: str, path: Path | None) -> Labels 
     if path is not None and known.ndim != 1:
         raise InputError(f"labels have shape {list(known.shape)}: give one class index an image")
     if path is not None or (kind == "classes" and known.ndim == 1 and known.dtype.kind in "iub"):
-        return as_labels(known, len(known))
+        return as_labels(known, len(known), classes)
     return None
 
 
@@ -115,7 +116,8 @@ def classes_or_values(known: Numbers | None, kind: str, path: Path | None, outpu
         return None
     if kind == "values" and (path is not None or known.size == len(known) * outputs):
         return known
-    classes = classes_only(known, kind, path)
+    # Whoever compares says where classes are counted from 1.
+    classes = classes_only(known, kind, path, 0)
     if classes is None:
         warn(
             f"the labels beside the data are ignored: they have shape {list(known.shape)} and type {known.dtype}, and "

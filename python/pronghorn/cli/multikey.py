@@ -18,7 +18,7 @@ from pronghorn._multikey_check import Case
 from pronghorn._multikey_plan import in_range
 from pronghorn._network import LogLine
 from pronghorn._output_file import OutputFile
-from pronghorn._outputs import kind_of, reader
+from pronghorn._outputs import classes_of, kind_of, reader
 from pronghorn.cli.caps import Caps, caps_of
 from pronghorn.cli.channel import ClientChannel, ServerChannel
 from pronghorn.cli.console import say
@@ -429,7 +429,7 @@ def check(
     images, found, *_ = preparation.load_for(loaded, data)
     known = labels_of(None, found, len(images[:limit]), len(images), loaded.class_names)
     kind = kind_of(loaded.finish, loaded.output_shape, outputs, known)
-    truth = classes_only(known, kind, None)
+    truth = classes_only(known, kind, None, classes_of(loaded.finish, loaded.output_shape))
     terms = [*([] if error is None else ["--error", str(error)]), "--results", str(results)]
     case = Case(loaded, model, data, images[:limit], truth, kind, reading, terms)
     report = case.run()

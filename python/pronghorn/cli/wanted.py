@@ -12,7 +12,7 @@ import numpy.typing as npt
 import typer
 
 from pronghorn._inputs import Range, names_of_labels, takes_bytes
-from pronghorn._outputs import INDICES, Predictions, kind_of
+from pronghorn._outputs import INDICES, Predictions, classes_of, kind_of
 from pronghorn._streams import Images, open_images
 from pronghorn.cli.inputs import Labels, Numbers, classes_only, label_column, labels_of
 from pronghorn.cli.options import LimitOption, OutputsOption, Preparation
@@ -137,7 +137,7 @@ class Wanted:
         known = labels_of(path, beside, images, total, names, column)
         self._check_index(finish)
         kind = kind_of(finish, asked.output_shape, self.outputs, known, several=bool(asked.outputs))
-        return kind, classes_only(known, kind, path)
+        return kind, classes_only(known, kind, path, classes_of(finish, asked.output_shape))
 
     def _check_index(self, finish: Sequence[str]) -> None:
         """Refuses options about values where the result is the index of a class."""
