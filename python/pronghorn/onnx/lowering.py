@@ -172,7 +172,10 @@ class Lowering:
         operator = OPERATORS[site.operator]
         if value.hidden is not None and not (operator.pointwise or self._takes_hidden(site, value)):
             problem = f"of {SEVERAL} images its input has shape {list(value.hidden)}: the batch is not first"
-            site.fail(problem, "reshape the value to (batch, ...) before it, or export with a batch of 1")
+            advice = (
+                "reshape the value to (batch, ...) before it, stack values behind the batch (torch.stack(values, 1))"
+            )
+            site.fail(problem, f"{advice}, or export with a batch of 1")
         is_raised = not value.batched and operator.pointwise
         if not (value.batched or operator.unbatched or is_raised):
             self.refuse_unbatched(site, value)
@@ -258,7 +261,10 @@ class Lowering:
         """Refuses an input whose batch is not where the operator needs it."""
         if not self.one_image:
             problem = f"the batch is merged with another dimension in its input, of shape {list(value.shape)}"
-            site.fail(problem, "reshape the value to (batch, ...) before it, or export with a batch of 1")
+            advice = (
+                "reshape the value to (batch, ...) before it, stack values behind the batch (torch.stack(values, 1))"
+            )
+            site.fail(problem, f"{advice}, or export with a batch of 1")
         problem = f"the batch is not the first dimension of its input, of shape {list(value.shape)}"
         site.fail(problem, "reshape the value to (batch, ...) before it, or export with a free batch size")
 

@@ -75,10 +75,6 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
     lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
 
 
-ENDS = ("ArgMax", "Exp", "Log", "LogSoftmax", "ReduceL2", "Softmax", "Sqrt")
-"""Operators that run at the end of a model alone."""
-
-
 def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[str, list[str]]:
     """The nodes whose operators cannot be imported: their names, by operator."""
     nodes, known, found = list(nodes), set(constants), dict[str, list[str]]()
