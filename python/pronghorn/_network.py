@@ -90,7 +90,7 @@ def serve(
     tls: PathOption | ServerTls | None = None,
     insecure_plain_tcp: bool = False,
 ) -> Server:
-    """Binds a server of `model`; `with` or `run` starts it.
+    """Binds a server of `model`; `with`, `start` or `run` starts it. Until then clients connect and get no answer.
 
     Args:
         model: what to serve; or several models on one port, by `NAME` or `NAME@VERSION`. A client that names no version
@@ -269,7 +269,7 @@ def _one_offered(name: str | None, model: Model | Plan | Offer, options: Mapping
 
 
 class Server:
-    """A server of models. A context manager: serves within `with`.
+    """A server of models. A context manager: serves within `with`. Without it call `start` or `run`.
 
     The child of `os.fork` cannot use it: a `RunError` of code `forked` says so.
     """
@@ -686,8 +686,9 @@ class Client(Shaped):
         Args:
             x: images `(images, *input_shape)`; or columns by their names, where the server's plan has these
                 (`columns`). It has no names of other inputs: of a model of several give rows of `Model.join`.
-            progress: called with images done and images in all; an exception in it cancels the prediction, ends the
-                session, and is raised here. So is an interrupt.
+            progress: called with images done and images in all, first with 0.0 before anything is sent. An exception
+                in it cancels the prediction and is raised here. So is an interrupt. The session is over then, unless it
+                was the first call: after that the client goes on.
 
         Raises:
             InputError: `x` is not `(images, *input_shape)`.

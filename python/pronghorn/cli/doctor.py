@@ -76,7 +76,8 @@ def doctor(
 ) -> None:
     """Check whether a server can run here: CPU, memory, open files, clock, ports, directories, TLS, models.
 
-    Takes the options of serve, or its file. Exit code 1 where something stops a server.
+    Takes some of serve's options, listed below, or a server's file, of which it reads these options and the models.
+    Exit code 1 where something stops a server.
     """
     checks: list[tuple[str, Check]] = [
         ("cpu", _cpu),
