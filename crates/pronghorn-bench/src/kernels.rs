@@ -166,13 +166,11 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
         let words =
             |i: usize| W::from_u64((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % q.value());
         let input: Vec<W> = (0..packed.inputs() * columns).map(words).collect();
-        let mut tiles = Tiles::new(packed.inputs(), columns);
-        tiles.put_rows(&input, |row| row);
         let mut output = Tiles::new(packed.outputs(), columns);
         let work = packed.multiply_adds() as f64 * columns as f64 / 1e9;
         let streamed = work / streaming(&input, packed.outputs() * columns, repetitions);
         let seconds = median(repetitions, || {
-            pronghorn_product::multiply_at(level, &packed, &q, &tiles, None, &mut output);
+            pronghorn_product::multiply_at(level, &packed, &q, &input, columns, None, &mut output);
             black_box(&mut output);
         });
         Figure {

@@ -62,11 +62,11 @@ pub use weights::{PackedWeights, ProductError};
 /// Multiplies `weights` with `input` modulo `q` into `output`, on the widest instructions this
 /// CPU has and on rayon's current threads.
 ///
-/// * `input`: `weights.inputs()` rows, every word below `q`. Row `(channel * height + y) * width +
-///   x` is one tensor element.
+/// * `input`: `weights.inputs()` rows of `columns` words, row-major, every word below `q`. Row
+///   `(channel * height + y) * width + x` is one tensor element.
 /// * `addend`: one word below `q` for each output row, added to all its columns.
-/// * `output`: `weights.outputs()` rows of as many columns, overwritten; rows are ordered as the
-///   input's.
+/// * `output`: `weights.outputs()` rows of `columns` columns, overwritten; rows are ordered as
+///   the input's.
 ///
 /// Words at or above `q` give wrong sums, nothing worse.
 ///
@@ -77,11 +77,20 @@ pub use weights::{PackedWeights, ProductError};
 pub fn multiply<W: Word>(
     weights: &PackedWeights,
     q: &Prime<W>,
-    input: &Tiles<W>,
+    input: &[W],
+    columns: usize,
     addend: Option<&[W]>,
     output: &mut Tiles<W>,
 ) {
-    multiply_at(SimdLevel::detect(), weights, q, input, addend, output);
+    multiply_at(
+        SimdLevel::detect(),
+        weights,
+        q,
+        input,
+        columns,
+        addend,
+        output,
+    );
 }
 
 /// [`multiply`] for one tile of [`TILE`] columns, on this thread: `input` and `output` are
@@ -126,15 +135,17 @@ pub fn multiply_tile_at<W: Word>(
 ) {
     assert_eq!(input.len(), weights.inputs() * TILE, "input words");
     assert_eq!(output.len(), weights.outputs() * TILE, "output words");
-    check_addend(weights, addend);
+    if let Some(addend) = addend {
+        assert_eq!(addend.len(), weights.outputs(), "addend words");
+    }
     let job = Job {
         weights,
-        modulus: &Modulus::new(q),
+        modulus: Modulus::new(q),
         input,
         columns: TILE,
         addend,
     };
-    Backend::new(level).run(&job, output, scratch);
+    Backend::new(level).run(&job, 0, output, scratch);
 }
 
 /// [`multiply`] on the instructions of `level`; a level this CPU lacks falls back to the
@@ -147,47 +158,66 @@ pub fn multiply_at<W: Word>(
     level: SimdLevel,
     weights: &PackedWeights,
     q: &Prime<W>,
-    input: &Tiles<W>,
+    input: &[W],
+    columns: usize,
     addend: Option<&[W]>,
     output: &mut Tiles<W>,
 ) {
-    multiply_on(Backend::new(level), weights, q, input, addend, output);
+    multiply_on(
+        Backend::new(level),
+        weights,
+        q,
+        input,
+        columns,
+        addend,
+        output,
+    );
 }
 
 fn multiply_on<W: Word>(
     backend: Backend,
     weights: &PackedWeights,
     q: &Prime<W>,
-    input: &Tiles<W>,
+    input: &[W],
+    columns: usize,
     addend: Option<&[W]>,
     output: &mut Tiles<W>,
 ) {
-    assert_eq!(input.rows(), weights.inputs(), "input rows");
-    assert_eq!(output.rows(), weights.outputs(), "output rows");
-    assert_eq!(input.columns(), output.columns(), "columns");
-    check_addend(weights, addend);
-    let modulus = &Modulus::new(q);
+    check_lengths(weights, input, columns, addend, output);
+    let job = Job {
+        weights,
+        modulus: Modulus::new(q),
+        input,
+        columns,
+        addend,
+    };
     let scratches = Mutex::new(Vec::<Scratch>::new());
     let lock = || {
         scratches
             .lock()
             .unwrap_or_else(|broken| broken.into_inner())
     };
-    output.par_tiles_mut(1).for_each(|(columns, out)| {
-        let job = Job {
-            weights,
-            modulus,
-            input: input.tile(columns.start / TILE),
-            columns: columns.len(),
-            addend,
-        };
+    output.par_tiles_mut().for_each(|(tile, out)| {
         let mut scratch = lock().pop().unwrap_or_default();
-        backend.run(&job, out, &mut scratch);
+        backend.run(&job, tile, out, &mut scratch);
         lock().push(scratch);
     });
 }
 
-fn check_addend<W: Word>(weights: &PackedWeights, addend: Option<&[W]>) {
+fn check_lengths<W: Word>(
+    weights: &PackedWeights,
+    input: &[W],
+    columns: usize,
+    addend: Option<&[W]>,
+    output: &Tiles<W>,
+) {
+    assert_eq!(
+        Some(input.len()),
+        weights.inputs().checked_mul(columns),
+        "input words"
+    );
+    assert_eq!(output.rows(), weights.outputs(), "output rows");
+    assert_eq!(output.columns(), columns, "output columns");
     if let Some(addend) = addend {
         assert_eq!(addend.len(), weights.outputs(), "addend words");
     }

@@ -29,13 +29,11 @@ const LINE: usize = 16;
 /// memory, each on a page of its own, so that the CPU foresees nothing.
 const FETCH_AHEAD: usize = 4;
 
-/// The product for one tile of columns.
+/// What all tiles of one product share.
 pub(crate) struct Job<'a, W> {
     pub(crate) weights: &'a PackedWeights,
-    pub(crate) modulus: &'a Modulus,
-    /// `[row][TILE]`.
+    pub(crate) modulus: Modulus,
     pub(crate) input: &'a [W],
-    /// Columns that mean something.
     pub(crate) columns: usize,
     pub(crate) addend: Option<&'a [W]>,
 }
@@ -63,6 +61,7 @@ pub struct Scratch {
 pub(crate) fn run<W: Word, K: Kernel<N>, const L: usize, const N: usize>(
     kernel: K,
     job: &Job<'_, W>,
+    tile: usize,
     output: &mut [W],
     scratch: &mut Scratch,
 ) {
@@ -86,6 +85,7 @@ pub(crate) fn run<W: Word, K: Kernel<N>, const L: usize, const N: usize>(
     let nest = Nest::<W, K, L, N> {
         kernel,
         job,
+        tile,
         wide,
         pair_words,
         column_blocks,
@@ -101,6 +101,7 @@ pub(crate) fn run<W: Word, K: Kernel<N>, const L: usize, const N: usize>(
 struct Nest<'a, W, K, const L: usize, const N: usize> {
     kernel: K,
     job: &'a Job<'a, W>,
+    tile: usize,
     /// Vectors of columns in a block of columns; each has `L` vectors of limbs.
     wide: usize,
     /// Packed words of a pair row.
@@ -219,7 +220,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     #[inline(always)]
     fn pack_row(&self, group: usize, y: usize, packed: &mut [u32]) {
         let shape = &self.job.weights.shape;
-        let zeros = [W::from_u64(0); TILE];
+        let mut parts = [[W::from_u64(0); TILE]; 2];
         let pixels = &shape.used_pixels[..];
         let pairs = shape.group_pairs;
         let mut ahead = (FETCH_AHEAD / pairs, FETCH_AHEAD % pairs);
@@ -227,15 +228,21 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
             let first = self.pixel_at(y, pixel);
             for pair in 0..pairs {
                 if let Some(&pixel) = pixels.get(ahead.0) {
-                    self.fetch(shape.sources(group, y, pixel, ahead.1));
+                    let [first, second] = shape.sources(group, y, pixel, ahead.1);
+                    self.fetch(first);
+                    self.fetch(second);
                 }
                 ahead.1 += 1;
                 if ahead.1 == pairs {
                     ahead = (ahead.0 + 1, 0);
                 }
                 let sources = shape.sources(group, y, pixel, pair);
-                let [even, odd] = sources.map(|row| row.map_or(&zeros, |row| self.row(row)));
-                self.pack_pair(even, odd, first + pair * self.pair_words, packed);
+                let [part0, part1] = &mut parts;
+                let words = [
+                    self.tile_of_row(sources[0], part0),
+                    self.tile_of_row(sources[1], part1),
+                ];
+                self.pack_pair(words[0], words[1], first + pair * self.pair_words, packed);
             }
         }
     }
@@ -254,23 +261,38 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         for &pixel in pixels {
             for y in rows.clone() {
                 for pair in 0..shape.group_pairs {
-                    self.fetch(shape.sources(*group, y, pixel, pair));
+                    let [first, second] = shape.sources(*group, y, pixel, pair);
+                    self.fetch(first);
+                    self.fetch(second);
                 }
             }
         }
     }
 
-    /// Begins to load input rows.
+    /// Begins to load this tile's words of an input row, if it has all of them.
     #[inline(always)]
-    fn fetch(&self, rows: [Option<usize>; 2]) {
-        let rows = rows.into_iter().flatten();
-        rows.for_each(|row| self.kernel.fetch(self.row(row)));
+    fn fetch(&self, row: Option<usize>) {
+        let begin = self.tile * TILE;
+        let row = row.map(|row| &self.job.input[row * self.job.columns..][..self.job.columns]);
+        if let Some(words) = row.and_then(|row| row[begin..].first_chunk::<TILE>()) {
+            self.kernel.fetch(words);
+        }
     }
 
-    /// The words of an input row.
+    /// The words of an input row in this tile; `part` holds them where the tile is not full.
     #[inline(always)]
-    fn row(&self, row: usize) -> &[W; TILE] {
-        &self.job.input.as_chunks().0[row]
+    fn tile_of_row<'b>(&'b self, row: Option<usize>, part: &'b mut [W; TILE]) -> &'b [W; TILE] {
+        let (begin, columns) = (self.tile * TILE, self.job.columns);
+        let row = row.map(|row| &self.job.input[row * columns..][..columns]);
+        match row.and_then(|row| row[begin..].first_chunk()) {
+            Some(words) => words,
+            None => {
+                *part = [W::from_u64(0); TILE];
+                let rest = row.map_or(&[][..], |row| &row[begin..]);
+                part[..rest.len()].copy_from_slice(rest);
+                part
+            }
+        }
     }
 
     #[inline(always)]
@@ -280,7 +302,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         for block in packed.chunks_exact_mut(self.block_words) {
             let block = block[at..][..self.pair_words].as_chunks_mut::<N>().0;
             for (limbs, (first, second)) in block.chunks_exact_mut(L).zip(&mut vectors) {
-                lanes::pack::<W, L, N>(self.job.modulus, first, second, limbs);
+                lanes::pack::<W, L, N>(&self.job.modulus, first, second, limbs);
             }
         }
     }
@@ -334,7 +356,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     /// Lists the numbers at which the sums of an output row's positions begin.
     fn list_biases(&self, group: usize, out_y: usize, scratch: &mut Scratch) {
         let [out_h, out_w] = self.job.weights.shape.output;
-        let modulus = self.job.modulus;
+        let modulus = &self.job.modulus;
         scratch.biases.clear();
         for out_x in 0..out_w {
             for (output, &correction) in scratch.corrections.iter().enumerate() {
@@ -437,7 +459,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
             for (out, block) in out.chunks_exact_mut(self.wide).zip(blocks) {
                 let sums = block[index * self.wide * L..].chunks_exact(L);
                 for (out, sums) in out.iter_mut().zip(sums) {
-                    lanes::reduce::<W, L, N>(self.job.modulus, sums, out);
+                    lanes::reduce::<W, L, N>(&self.job.modulus, sums, out);
                 }
             }
         }
@@ -471,7 +493,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
             for (out, block) in out.chunks_exact_mut(self.wide).zip(blocks) {
                 let totals = block[index * self.wide * L..].chunks_exact(L);
                 for (out, totals) in out.iter_mut().zip(totals) {
-                    lanes::reduce_chunks::<W, L, N>(self.job.modulus, totals, out);
+                    lanes::reduce_chunks::<W, L, N>(&self.job.modulus, totals, out);
                 }
             }
         }

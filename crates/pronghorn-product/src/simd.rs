@@ -68,44 +68,51 @@ impl Backend {
     }
 
     /// Computes one tile of the output.
-    pub(crate) fn run<W: Word>(self, job: &Job<'_, W>, output: &mut [W], scratch: &mut Scratch) {
+    pub(crate) fn run<W: Word>(
+        self,
+        job: &Job<'_, W>,
+        tile: usize,
+        output: &mut [W],
+        scratch: &mut Scratch,
+    ) {
         #[cfg(target_arch = "x86_64")]
         if let Self::Amx(cpu) = self
-            && cpu.run(job, output, &mut scratch.tiles)
+            && cpu.run(job, tile, output, &mut scratch.tiles)
         {
             return;
         }
         match job.modulus.limbs {
-            2 => self.run_limbs::<W, 2>(job, output, scratch),
-            3 => self.run_limbs::<W, 3>(job, output, scratch),
-            _ => self.run_limbs::<W, 4>(job, output, scratch),
+            2 => self.run_limbs::<W, 2>(job, tile, output, scratch),
+            3 => self.run_limbs::<W, 3>(job, tile, output, scratch),
+            _ => self.run_limbs::<W, 4>(job, tile, output, scratch),
         }
     }
 
     fn run_limbs<W: Word, const L: usize>(
         self,
         job: &Job<'_, W>,
+        tile: usize,
         output: &mut [W],
         scratch: &mut Scratch,
     ) {
         match self {
             Self::Portable => {
-                nest::run::<W, _, L, PORTABLE>(Portable, job, output, scratch);
+                nest::run::<W, _, L, PORTABLE>(Portable, job, tile, output, scratch);
             }
             #[cfg(target_arch = "x86_64")]
-            Self::Sse2(cpu) => nest::run::<W, _, L, 4>(cpu, job, output, scratch),
+            Self::Sse2(cpu) => nest::run::<W, _, L, 4>(cpu, job, tile, output, scratch),
             // SAFETY: the token says that the CPU has AVX2.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(cpu) => unsafe { x86::tile_avx2::<W, L>(cpu, job, output, scratch) },
+            Self::Avx2(cpu) => unsafe { x86::tile_avx2::<W, L>(cpu, job, tile, output, scratch) },
             // SAFETY: the token says that the CPU has these parts of AVX-512.
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(cpu) => unsafe {
-                x86::tile_avx512::<W, _, L>(cpu, job, output, scratch);
+                x86::tile_avx512::<W, _, L>(cpu, job, tile, output, scratch);
             },
             // SAFETY: the token says that the CPU has these parts of AVX-512, and more.
             #[cfg(target_arch = "x86_64")]
             Self::Vnni(cpu) | Self::Amx(amx::Amx(cpu)) => unsafe {
-                x86::tile_avx512::<W, _, L>(cpu, job, output, scratch);
+                x86::tile_avx512::<W, _, L>(cpu, job, tile, output, scratch);
             },
         }
     }
@@ -163,20 +170,22 @@ mod x86 {
     pub(crate) fn tile_avx2<W: Word, const L: usize>(
         cpu: Avx2,
         job: &Job<'_, W>,
+        tile: usize,
         output: &mut [W],
         scratch: &mut Scratch,
     ) {
-        nest::run::<W, _, L, 8>(cpu, job, output, scratch);
+        nest::run::<W, _, L, 8>(cpu, job, tile, output, scratch);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     pub(crate) fn tile_avx512<W: Word, K: Kernel<16>, const L: usize>(
         cpu: K,
         job: &Job<'_, W>,
+        tile: usize,
         output: &mut [W],
         scratch: &mut Scratch,
     ) {
-        nest::run::<W, _, L, 16>(cpu, job, output, scratch);
+        nest::run::<W, _, L, 16>(cpu, job, tile, output, scratch);
     }
 
     #[inline(always)]

@@ -1,6 +1,4 @@
-//! Matrices of the product, laid out so that a thread reads one piece of memory and writes another.
-
-use std::ops::Range;
+//! The output of the product, laid out so that threads write disjoint pieces.
 
 use pronghorn_ring::Word;
 use rayon::prelude::*;
@@ -80,39 +78,13 @@ impl<W: Word> Tiles<W> {
         }
     }
 
-    /// Copies rows, `[row][column]`, each to its place.
-    ///
-    /// # Panics
-    ///
-    /// If a place is not below `rows()`, or `rows` ends within a row.
-    pub fn put_rows(&mut self, rows: &[W], place: impl Fn(usize) -> usize + Sync) {
-        let length = self.columns.max(1);
-        assert!(rows.len().is_multiple_of(length), "rows");
-        self.par_tiles_mut(1).for_each(|(columns, tile)| {
-            let tile = tile.as_chunks_mut::<TILE>().0;
-            for (index, row) in rows.chunks_exact(length).enumerate() {
-                tile[place(index)][..columns.len()].copy_from_slice(&row[columns.clone()]);
-            }
-        });
-    }
-
-    /// The rows of a tile, `[row][TILE]`.
-    pub(crate) fn tile(&self, tile: usize) -> &[W] {
-        &self.words[tile * self.rows * TILE..][..self.rows * TILE]
-    }
-
-    /// So many tiles at a time, `[tile][row][TILE]`, with their columns, for as many threads as
-    /// there are.
-    pub fn par_tiles_mut(
+    /// The tiles with their numbers, for as many threads as there are.
+    pub(crate) fn par_tiles_mut(
         &mut self,
-        tiles: usize,
-    ) -> impl IndexedParallelIterator<Item = (Range<usize>, &mut [W])> {
-        let (all, columns) = (self.columns, tiles * TILE);
+    ) -> impl IndexedParallelIterator<Item = (usize, &mut [W])> {
         // With no rows there are no words and so no tiles, whatever the chunk size.
-        let parts = self.words.par_chunks_mut((self.rows * columns).max(1));
-        parts.enumerate().map(move |(part, words)| {
-            let begin = part * columns;
-            (begin..all.min(begin + columns), words)
-        })
+        self.words
+            .par_chunks_mut((self.rows * TILE).max(1))
+            .enumerate()
     }
 }

@@ -17,7 +17,7 @@ use pronghorn_plan::{
     cost::SEED_BYTES,
     steps::linear::clear::{ClearLinear, Part},
 };
-use pronghorn_product::{PackedWeights, TILE, Tiles};
+use pronghorn_product::{PackedWeights, Tiles};
 use pronghorn_ring::{
     Word, bits,
     random::{Prg, Seed},
@@ -182,9 +182,6 @@ fn stack(layer: &Linear, clear: &ClearLinear) -> Linear {
     }
 }
 
-/// Rows of `a` that are expanded before they are put into tiles.
-const EXPANDED: usize = 64;
-
 /// What the bands of a layer share: the seed of `a`, and the rows of `b` of the halo,
 /// `[channel][element][image]`.
 pub(super) struct Carried<W: Word> {
@@ -198,8 +195,8 @@ pub struct LinearServer<W: Word> {
     shape: Shape,
     layer: Arc<PreparedLayer<W>>,
     packed: Arc<Packed>,
-    /// Rows of `b` of the window: an element each.
-    rows: Tiles<W>,
+    /// Rows of `b` of the window, `[element][image]`.
+    rows: Vec<W>,
     pool: Pool<W>,
     /// For the next band.
     carried: Option<Carried<W>>,
@@ -240,7 +237,7 @@ impl<W: Word> LinearServer<W> {
             packed: layer.packed(&shape.step, &shape.portion)?,
             shape,
             layer,
-            rows: Tiles::new(0, 0),
+            rows: Vec::new(),
             carried: None,
             pool,
             a: Tiles::new(0, 0),
@@ -303,11 +300,8 @@ impl<W: Word> LinearServer<W> {
     /// Makes room for the client's rows, whose `a` are of this seed.
     fn expect_rows(&mut self, seed: &[u8; SEED_BYTES]) {
         self.generator = Some(rlwe::a_generator(&Seed::from_bytes(*seed)));
-        self.rows = tiles(
-            &self.pool,
-            self.shape.portion.window.count,
-            self.shape.batch,
-        );
+        let words = self.shape.portion.window.count * self.shape.batch;
+        self.rows = self.pool.take(words);
         self.carried = self.shape.portion.has_next.then_some(Carried {
             seed: *seed,
             halo: Vec::new(),
@@ -316,26 +310,27 @@ impl<W: Word> LinearServer<W> {
 
     /// Puts the rows that the band before left to the beginning of each channel.
     fn put_halo(&mut self, halo: &[W]) {
-        let portion = &self.shape.portion;
-        let (window, kept) = (portion.window.plane, portion.kept());
+        let (portion, batch) = (&self.shape.portion, self.shape.batch);
+        let (window, kept) = (portion.window.plane * batch, portion.kept() * batch);
         if kept > 0 {
-            let place = |row| row / kept * window + row % kept;
-            self.rows.put_rows(halo, place);
+            let channels = self.rows.par_chunks_exact_mut(window);
+            channels
+                .zip(halo.par_chunks_exact(kept))
+                .for_each(|(channel, halo)| channel[..kept].copy_from_slice(halo));
         }
     }
 
     /// Keeps the rows at the end of each channel that the next band reads, too.
     fn keep_halo(&mut self) {
         let (portion, batch) = (&self.shape.portion, self.shape.batch);
-        let (window, halo) = (portion.window.plane, portion.halo);
+        let (window, halo) = (portion.window.plane * batch, portion.halo * batch);
         if let Some(carried) = self.carried.as_mut().filter(|_| halo > 0) {
             // Exactly as long: it is kept until the next band, and counted so in plans.
-            carried.halo = vec![W::default(); portion.channels() * halo * batch];
-            let kept = carried.halo.par_chunks_exact_mut(batch).enumerate();
-            kept.for_each(|(kept, words)| {
-                let row = (kept / halo + 1) * window - halo + kept % halo;
-                self.rows.read_row(row, words);
-            });
+            carried.halo = vec![W::default(); portion.channels() * halo];
+            let channels = self.rows.par_chunks_exact(window);
+            let kept = carried.halo.par_chunks_exact_mut(halo);
+            kept.zip(channels)
+                .for_each(|(kept, channel)| kept.copy_from_slice(&channel[window - halo..]));
         }
     }
 
@@ -344,19 +339,13 @@ impl<W: Word> LinearServer<W> {
         let generator = rlwe::a_generator(&Seed::from_bytes(*seed));
         let (n, q) = (self.shape.linear.rlwe.degree, self.layer.ring.modulus());
         let window = &self.shape.portion.window;
-        let mut rows = tiles(&self.pool, window.count, n);
-        let mut expanded = self.pool.take(window.count.min(EXPANDED) * n);
-        for first in (0..window.count).step_by(EXPANDED) {
-            let expanded = &mut expanded[..(window.count - first).min(EXPANDED) * n];
-            expanded.par_chunks_mut(n).enumerate().for_each(|(row, a)| {
-                rlwe::expand_a(&generator, window.number(first + row), q, a);
-            });
-            rows.put_rows(expanded, |row| first + row);
-        }
+        let mut rows = self.pool.take(window.count * n);
+        rows.par_chunks_mut(n)
+            .enumerate()
+            .for_each(|(row, a)| rlwe::expand_a(&generator, window.number(row), q, a));
         self.a = tiles(&self.pool, self.shape.answers(), n);
-        pronghorn_product::multiply(&self.packed.weights, q, &rows, None, &mut self.a);
-        self.pool.give(expanded);
-        self.pool.give(rows.into_words());
+        pronghorn_product::multiply(&self.packed.weights, q, &rows, n, None, &mut self.a);
+        self.pool.give(rows);
         self.expect_rows(seed);
     }
 
@@ -375,7 +364,7 @@ impl<W: Word> LinearServer<W> {
     /// `b' = W b + scale * (bias - centre)`.
     fn multiply_b(&mut self) {
         self.keep_halo();
-        let mut rows = std::mem::replace(&mut self.rows, Tiles::new(0, 0));
+        let mut rows = std::mem::take(&mut self.rows);
         if let Some(shares) = &mut self.shares {
             shares.add_input(&self.layer.ring, &mut rows);
         }
@@ -391,11 +380,12 @@ impl<W: Word> LinearServer<W> {
             &self.packed.weights,
             self.layer.ring.modulus(),
             &rows,
+            batch,
             Some(&addend),
             &mut self.b,
         );
         // The server's share may be in them: the pool wipes its memory in the end.
-        self.pool.give(rows.into_words());
+        self.pool.give(rows);
     }
 
     /// Unpacks the rows of one request message and checks that they are residues.
@@ -408,22 +398,18 @@ impl<W: Word> LinearServer<W> {
             ..
         } = &self.shape;
         let row_bytes = linear.rlwe.request_row_bytes(*batch);
-        let tile_words = self.rows.rows() * TILE;
-        let blocks = self.rows.par_tiles_mut(bits::BLOCK / TILE);
-        blocks.try_for_each(|(images, tiles)| {
-            let [begin, end] =
-                [images.start, images.end].map(|end| linear.rlwe.request_row_bytes(end));
-            let mut block = [W::default(); bits::BLOCK];
-            let words = &mut block[..images.len()];
-            for (row, bytes) in rows.clone().zip(message.chunks_exact(row_bytes)) {
-                residues(step, linear, (INPUT, row), &bytes[begin..end], words)?;
-                let place = portion.place(row) * TILE;
-                let tiles = tiles.chunks_exact_mut(tile_words);
-                for (tile, words) in tiles.zip(words.chunks(TILE)) {
-                    tile[place..][..words.len()].copy_from_slice(words);
-                }
-            }
-            Ok(())
+        let Some(last) = rows.clone().last() else {
+            return Ok(());
+        };
+        let (first, end) = (portion.place(rows.start), portion.place(last) + 1);
+        let places = self.rows[first * batch..end * batch].par_chunks_mut(*batch);
+        places.enumerate().try_for_each(|(place, words)| {
+            // Rows in between may be those of a halo.
+            let Some(row) = portion.new_at(first + place) else {
+                return Ok(());
+            };
+            let bytes = &message[(row - rows.start) * row_bytes..][..row_bytes];
+            residues(step, linear, (INPUT, row), bytes, words)
         })
     }
 

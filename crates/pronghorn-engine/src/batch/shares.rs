@@ -6,7 +6,6 @@ use pronghorn_he::{
     rlwe::expand_a,
     shares::{Hider, Hiding, PublicKey, Rerandomiser, ShareEncoding},
 };
-use pronghorn_product::{TILE, Tiles};
 use pronghorn_ring::{
     Word,
     random::{Prg, Seed},
@@ -53,18 +52,16 @@ impl<W: Word> ServerShares<W> {
         self.key = Some(PublicKey::new(ring, a, b));
     }
 
-    /// Adds the server's share to the client's encrypted one, a row an input.
-    pub fn add_input(&mut self, ring: &RlweRing<W>, rows: &mut Tiles<W>) {
+    /// Adds the server's share to the client's encrypted one, `[input][image]`.
+    pub fn add_input(&mut self, ring: &RlweRing<W>, rows: &mut [W]) {
         if let Share::Words(input) = std::mem::replace(&mut self.input, Share::Zero) {
             let (q, encoding) = (ring.modulus(), self.encoding);
-            rows.par_tiles_mut(1).for_each(|(images, tile)| {
-                for (element, row) in tile.chunks_exact_mut(TILE).enumerate() {
-                    let shares = &input.row(element)[images.clone()];
-                    for (word, &share) in row.iter_mut().zip(shares) {
-                        *word = q.add(*word, W::from_u64(encoding.encode(share)));
-                    }
-                }
-            });
+            rows.par_iter_mut()
+                .zip(input.words())
+                .with_min_len(1 << 12)
+                .for_each(|(word, &share)| {
+                    *word = q.add(*word, W::from_u64(encoding.encode(share)));
+                });
         }
     }
 

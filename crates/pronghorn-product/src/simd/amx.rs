@@ -49,6 +49,7 @@ impl Amx {
     pub(super) fn run<W: Word>(
         self,
         job: &Job<'_, W>,
+        tile: usize,
         output: &mut [W],
         scratch: &mut Scratch,
     ) -> bool {
@@ -66,7 +67,7 @@ impl Amx {
             addend: job.addend.map(as_u32),
         };
         // SAFETY: the token says that the CPU has these features.
-        unsafe { product.run(as_u32_mut(output), scratch) };
+        unsafe { product.run(tile, as_u32_mut(output), scratch) };
         true
     }
 }
@@ -145,9 +146,7 @@ struct Sums([i32; BYTES * 4 * TILE_WORDS]);
 struct Product<'a> {
     weights: &'a ByteWeights,
     q: u32,
-    /// `[row][TILE]`.
     input: &'a [u32],
-    /// Columns that mean something.
     columns: usize,
     addend: Option<&'a [u32]>,
 }
@@ -165,15 +164,15 @@ struct Item {
 
 impl Product<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-    fn run(&self, output: &mut [u32], scratch: &mut Scratch) {
+    fn run(&self, tile: usize, output: &mut [u32], scratch: &mut Scratch) {
         let weights = self.weights;
         // The last tile of quads may reach beyond them; weights are zero there.
         let lines = (weights.quads.len() + SIDE) * QUAD_LINES;
-        let columns = self.columns.next_multiple_of(BLOCK);
+        let columns = (self.columns - tile * TILE).min(TILE).div_ceil(BLOCK) * BLOCK;
         if scratch.packed.len() < lines {
             scratch.packed.resize(lines, Line([0; 64]));
         }
-        self.pack(columns, &mut scratch.packed);
+        self.pack(tile * TILE, columns, &mut scratch.packed);
         let reduction = Reduction::new(self.q);
         let _configured = Configured::new();
         // Sums are read when those of the next item are under way.
@@ -209,20 +208,37 @@ impl Product<'_> {
         }
     }
 
-    /// Packs so many columns of all quads.
+    /// Packs all quads for the columns from `begin` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-    fn pack(&self, columns: usize, packed: &mut [Line]) {
+    fn pack(&self, begin: usize, columns: usize, packed: &mut [Line]) {
         const ZEROS: [u32; TILE] = [0; TILE];
-        let input = self.input.as_chunks::<TILE>().0;
+        let mut parts = [ZEROS; 4];
         let quads = &self.weights.quads;
         let packed = packed.as_chunks_mut::<QUAD_LINES>().0;
         for (place, (rows, packed)) in quads.iter().zip(packed).enumerate() {
-            let row = |row: u32| (row != NONE).then(|| &input[row as usize]);
-            if let Some(rows) = quads.get(place + FETCH_AHEAD) {
-                rows.iter().filter_map(|&next| row(next)).for_each(fetch);
+            // One tile's rows follow each other, which the CPU foresees.
+            if self.columns > TILE
+                && let Some(rows) = quads.get(place + FETCH_AHEAD)
+            {
+                rows.iter().for_each(|&row| self.fetch(row, begin));
             }
-            let [words0, words1, words2, words3] = rows.map(|next| row(next).unwrap_or(&ZEROS));
+            let mut words = [&ZEROS; 4];
+            for ((words, part), &row) in words.iter_mut().zip(&mut parts).zip(rows) {
+                if row == NONE {
+                    continue;
+                }
+                let row = &self.input[row as usize * self.columns..][..self.columns];
+                *words = match row[begin..].first_chunk() {
+                    Some(words) => words,
+                    None => {
+                        *part = ZEROS;
+                        part[..row.len() - begin].copy_from_slice(&row[begin..]);
+                        part
+                    }
+                };
+            }
+            let [words0, words1, words2, words3] = words;
             let tiles = words0
                 .as_chunks::<SIDE>()
                 .0
@@ -239,6 +255,21 @@ impl Product<'_> {
             {
                 let words = [load(words0), load(words1), load(words2), load(words3)];
                 store_lines(lines, transpose(words));
+            }
+        }
+    }
+
+    /// Begins to load a row's words of a tile of columns.
+    #[inline]
+    fn fetch(&self, row: u32, begin: usize) {
+        let at = row as usize * self.columns + begin;
+        if let Some(words) = (row != NONE)
+            .then(|| self.input.get(at..at + TILE))
+            .flatten()
+        {
+            for word in (0..TILE).step_by(SIDE) {
+                // SAFETY: within the slice; besides, prefetching any address is no access.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().add(word).cast()) };
             }
         }
     }
@@ -408,15 +439,6 @@ fn load_sums(words: &[i32]) -> __m512i {
     assert!(words.len() == SIDE);
     // SAFETY: there are 16 words.
     unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
-}
-
-/// Begins to load a row's words.
-#[inline]
-fn fetch(words: &[u32; TILE]) {
-    for word in (0..TILE).step_by(SIDE) {
-        // SAFETY: within the array; besides, prefetching any address is no access.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().add(word).cast()) };
-    }
 }
 
 /// While it lives, all tile registers have 16 rows of 64 bytes.
