@@ -77,10 +77,19 @@ fn readers(graph: &Graph, value: usize) -> Option<Vec<usize>> {
     (graph.output != value).then(|| readers.collect())
 }
 
+/// The first node that reads `value`: near it, mostly, so that no search of all nodes is needed.
+fn first_reader(graph: &Graph, value: usize) -> Option<&Node> {
+    let later = graph.nodes.get(value + 1..)?;
+    later.iter().find(|node| node.inputs.contains(&value))
+}
+
 /// The one node that reads `value`, if it is only one, reads it once, and it is not the result.
 fn only_reader(graph: &Graph, value: usize) -> Option<usize> {
     match readers(graph, value)?.as_slice() {
-        [reader] if graph.uses()[value] == 1 => Some(*reader),
+        [reader] => {
+            let inputs = graph.nodes[*reader].inputs.iter();
+            (inputs.filter(|&&input| input == value).count() == 1).then_some(*reader)
+        }
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Folds `x * mul + add` (batch normalisation, normalisation of the input) into the layers around.
 
-use super::{insert, is_reshape, only_reader, readers, redirect};
+use super::{first_reader, insert, is_reshape, only_reader, readers, redirect};
 use crate::{
     graph::{Graph, Node, Op, Tensor},
     shape,
@@ -62,7 +62,9 @@ pub(super) fn by_channel<T: Copy + PartialEq>(all: &[T], channels: usize) -> Opt
 /// `(x * m1 + a1) * m2 + a2 = x * (m1 m2) + (a1 m2 + a2)`.
 fn merge(graph: &mut Graph, second: usize) -> Option<()> {
     let first = graph.nodes[second].inputs[0];
-    if only_reader(graph, first)? != second {
+    // Looked at first: who reads a value is searched for in all nodes.
+    let is_map = matches!(graph.nodes[first].op, Op::Affine { .. });
+    if !is_map || only_reader(graph, first)? != second {
         return None;
     }
     let (channels, length) = shape::channels(&graph.nodes[first].shape);
@@ -96,10 +98,10 @@ fn merge(graph: &mut Graph, second: usize) -> Option<()> {
 /// `(W x + b) * m + a = (m W) x + (b m + a)`, row by row: always exact.
 fn fold_back(graph: &mut Graph, affine: usize) -> Option<()> {
     let layer = graph.nodes[affine].inputs[0];
+    let (weight, bias) = weights(&graph.nodes[layer].op)?;
     if only_reader(graph, layer)? != affine {
         return None;
     }
-    let (weight, bias) = weights(&graph.nodes[layer].op)?;
     let Tensor { shape, data } = &graph.tensors[weight];
     let rows = shape[0];
     let (mul, add) = constants(graph, affine, rows)?;
@@ -120,6 +122,7 @@ fn fold_back(graph: &mut Graph, affine: usize) -> Option<()> {
 /// `W (x * m + a) + b = (W m) x + (b + W a)`, for all layers that read it: exact where there is no
 /// padding, or `a` is zero, since padding is not shifted.
 fn fold_forward(graph: &mut Graph, affine: usize) -> Option<()> {
+    weights(&first_reader(graph, affine)?.op)?;
     let layers = readers(graph, affine)?;
     let channels = shape::channels(&graph.nodes[affine].shape).0;
     let (mul, add) = constants(graph, affine, channels)?;
@@ -205,10 +208,10 @@ fn folded_layer(
 /// An affine map before a reshape that only dense layers read, or that keeps the channels and only
 /// layers read, goes behind it, one constant an element or a channel.
 fn pass_reshape(graph: &mut Graph, affine: usize) -> Option<()> {
-    let reshape = only_reader(graph, affine)?;
-    if !is_reshape(&graph.nodes[reshape]) {
+    if !is_reshape(first_reader(graph, affine)?) {
         return None;
     }
+    let reshape = only_reader(graph, affine)?;
     let readers = readers(graph, reshape)?;
     let all = |is: fn(&Op) -> bool| readers.iter().all(|&reader| is(&graph.nodes[reader].op));
     let channels = graph.nodes[affine].shape.first().copied()?;
