@@ -6,9 +6,9 @@ use crate::{
     shape,
 };
 
-/// Folds one `Affine` into the affine map before or after it, into the layer before it, or into
+/// Folds each `Affine` into the affine map before or after it, into the layer before it, or into
 /// all layers after it; or brings it next to a dense layer, past a reshape. Says whether it
-/// could.
+/// could. Polynomial features have thousands of them: not one at a time.
 pub(super) fn fold(graph: &mut Graph) -> bool {
     let affine = |&index: &usize| matches!(graph.nodes[index].op, Op::Affine { .. });
     let all: Vec<usize> = (1..graph.nodes.len()).filter(affine).collect();
@@ -19,8 +19,16 @@ pub(super) fn fold(graph: &mut Graph) -> bool {
         fold_past_moves,
         pass_reshape,
     ];
-    all.into_iter()
-        .any(|index| ways.iter().any(|way| way(graph, index).is_some()))
+    let count = graph.nodes.len();
+    let mut is_changed = false;
+    for index in all {
+        // A node that was inserted has moved those behind it.
+        if graph.nodes.len() != count {
+            break;
+        }
+        is_changed |= ways.iter().any(|way| way(graph, index).is_some());
+    }
+    is_changed
 }
 
 /// The constants of an affine node as `f64`, one a channel (`channels`), or `None` where they
