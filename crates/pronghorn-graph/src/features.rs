@@ -254,9 +254,11 @@ impl Reach {
     /// Whether a feature of one value alone would leave those that vary few bits.
     fn has_far_constant(reaches: &[Self]) -> bool {
         let most = Self::ends(reaches)[1];
-        let is_far = |bits: f64| bits >= LEAST_DIFFERENCE;
-        let mut constants = reaches.iter().filter(|reach| reach.is_constant);
-        most > 0.0 && constants.any(|reach| is_far((reach.offset.abs() / most).log2()))
+        let is_far = |reach: &Self| (reach.offset.abs() / most).log2() >= LEAST_DIFFERENCE;
+        most > 0.0
+            && reaches
+                .iter()
+                .any(|reach| reach.is_constant && is_far(reach))
     }
 
     /// Whether one scale serves all that vary.

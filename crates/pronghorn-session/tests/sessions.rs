@@ -134,8 +134,8 @@ fn bytes_are_counted_with_their_headers() {
         .expect("it is served")
         .stats;
     let wanted = in_process(&model(), &inputs, 7).expect("the run succeeds");
-    // Begin: 32 bytes of hash, one of count, one of runs and one for no preparation; Done: one of count, one for
-    // no limit, one for going on and 32 of the transcript's digest.
+    // Begin: 32 bytes of hash, one of count, one of runs and one for no preparation. Done: one of
+    // count, one for no limit, one for going on and 32 of the transcript's digest.
     assert_eq!(stats.bytes_sent, wanted.bytes_up + 5 + 35);
     assert_eq!(stats.bytes_received, wanted.bytes_down + 5 + 35);
 }

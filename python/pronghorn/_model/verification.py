@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,12 @@ class Verification:
     is_quantised: bool
     """Whether the model's file rounds values."""
 
+    @cached_property
+    def plan(self) -> Mapping[str, Any]:
+        """The plan's JSON, which may have megabytes."""
+        found: Mapping[str, Any] = json.loads(self.compiled.plan_json())
+        return found
+
     def run(
         self,
         imported: ImportedModel,
@@ -115,7 +122,7 @@ class Verification:
             plan_hash=self.compiled.plan_hash,
             disagreements=None if runs.costs is None else disagreements(runs.integers, runs.oracle, tolerance),
             is_dithered=self.compiled.is_dithered,
-            tolerance=tolerance * _result_unit(self.compiled.plan_json()),
+            tolerance=tolerance * _result_unit(self.plan),
             outputs=self.kind,
             is_quantised=self.is_quantised,
             is_finished=not set(self.finish) <= OF_EACH,
@@ -144,19 +151,18 @@ class Verification:
 
     def _relative_error(self, runs: Runs) -> float:
         """That of all outputs; where they have scales, of the output that is worst, as it is expected."""
-        plan = json.loads(self.compiled.plan_json())
-        ends = [end["scale"]["exponents"] for end in plan["finish"] if isinstance(end, dict) and "scale" in end]
+        ends = [end["scale"]["exponents"] for end in self.plan["finish"] if isinstance(end, dict) and "scale" in end]
         if not ends:
             return relative_error(runs.secure, runs.floating)
         units = np.repeat(np.exp2(-np.array(ends[0], np.float32)), runs.secure[0].size // len(ends[0]))
         found, wanted = (each.reshape(len(each), -1) * units for each in (runs.secure, runs.floating))
-        shapes = shapes_of(plan) or {"": found.shape[1:]}
+        shapes = shapes_of(self.plan) or {"": found.shape[1:]}
         heads = zip(split(found, shapes).values(), split(wanted, shapes).values(), strict=True)
         return max(relative_error(*head) for head in heads)
 
     def _differences(self, runs: Runs) -> Iterator[OutputDifference]:
         """Those of each of several outputs."""
-        shapes = shapes_of(json.loads(self.compiled.plan_json()))
+        shapes = shapes_of(self.plan)
         floating = split(runs.floating, shapes)
         for name, found in split(runs.secure, shapes).items():
             wanted = floating[name]
@@ -164,7 +170,7 @@ class Verification:
 
     def _regression(self, targets: Classes | Targets, floating: Floats, fixed: Floats, secure: Floats) -> Regression:
         """The distances to the given values."""
-        names = names_of_values(shapes_of(json.loads(self.compiled.plan_json())))
+        names = names_of_values(shapes_of(self.plan))
         return Regression.of(targets.astype(np.float64), floating, fixed, secure, names)
 
     def _steps(self, seconds: Sequence[float], measured: _machine.Measurement | None) -> tuple[StepSeconds, ...]:
@@ -196,9 +202,8 @@ def _rms(values: Floats) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
-def _result_unit(plan_json: str) -> float:
+def _result_unit(plan: Mapping[str, Any]) -> float:
     """The value of 1 in a result's integer."""
-    plan = json.loads(plan_json)
     return float(2.0 ** -plan["steps"][plan["output"]]["value"]["fraction_bits"])
 
 

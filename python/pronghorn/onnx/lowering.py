@@ -35,6 +35,12 @@ MAX_ELEMENTS = 1 << 28
 APART = "keep the images of a batch apart: reshape to (batch, ...), or export with a batch of 1"
 """What to do about operators that mix images."""
 
+BATCH_FIRST = (
+    "reshape the value to (batch, ...) before it, stack values behind the batch (torch.stack(values, 1)), or export "
+    "with a batch of 1"
+)
+"""What to do about operators that need the batch in the first dimension."""
+
 OTHER_AXIS = "choose an axis of an image: its result would depend on others"
 """What to do about operators over the batch."""
 
@@ -172,10 +178,7 @@ class Lowering:
         operator = OPERATORS[site.operator]
         if value.hidden is not None and not (operator.pointwise or self._takes_hidden(site, value)):
             problem = f"of {SEVERAL} images its input has shape {list(value.hidden)}: the batch is not first"
-            advice = (
-                "reshape the value to (batch, ...) before it, stack values behind the batch (torch.stack(values, 1))"
-            )
-            site.fail(problem, f"{advice}, or export with a batch of 1")
+            site.fail(problem, BATCH_FIRST)
         is_raised = not value.batched and operator.pointwise
         if not (value.batched or operator.unbatched or is_raised):
             self.refuse_unbatched(site, value)
@@ -261,10 +264,7 @@ class Lowering:
         """Refuses an input whose batch is not where the operator needs it."""
         if not self.one_image:
             problem = f"the batch is merged with another dimension in its input, of shape {list(value.shape)}"
-            advice = (
-                "reshape the value to (batch, ...) before it, stack values behind the batch (torch.stack(values, 1))"
-            )
-            site.fail(problem, f"{advice}, or export with a batch of 1")
+            site.fail(problem, BATCH_FIRST)
         problem = f"the batch is not the first dimension of its input, of shape {list(value.shape)}"
         site.fail(problem, "reshape the value to (batch, ...) before it, or export with a free batch size")
 

@@ -35,8 +35,8 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
 
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
-        several = None if one else normalisation(node, makers, constants) or ending(node, makers, constants)
-        several = several or (None if one else _stacked(node, makers, constants))
+        ways = () if one else (normalisation, ending, _stacked)
+        several = next((made for way in ways if (made := way(node, makers, constants))), None)
         return several or [one or _gathered(node, makers) or _normalised(node, makers, constants) or node]
 
     return [made for node in nodes for made in replaced(node)]
