@@ -197,6 +197,46 @@ def test_softshrink(form: str) -> None:
         check(model([node("Shrink", "x", "y", lambd=0.25)], ("N", 6)))
 
 
+@pytest.mark.parametrize("last", ["thousandths", "nothing", "rectified", "squares", "wide", "uneven"])
+def test_what_is_next_to_nothing_is_no_softshrink(last: str) -> None:
+    """On the points where functions are compared, all of these but the last are within 1e-4 of a Softshrink."""
+    forms = {
+        "thousandths": [node("Div", "x many", "s")],
+        "nothing": [node("Mul", "x zero", "s")],
+        "rectified": [node("Relu", "x", "r"), node("Mul", "r few", "s")],
+        "squares": [node("Mul", "x x", "q"), node("Mul", "q few", "s")],
+        "wide": [node("Clip", "x minus wide", "c"), node("Neg", "c", "n"), node("Add", "x n", "s")],
+        "uneven": [
+            node("Mul", "x steep", "t"),
+            node("Tanh", "t", "h"),
+            node("Mul", "h step", "u"),
+            node("Add", "x u", "s"),
+        ],
+    }
+    numbers = {"many": 1e6, "zero": 0, "few": 1e-5, "minus": -25, "wide": 25, "steep": 50, "step": -0.1}
+    nodes = [*forms[last], node("MatMul", "s w", "y")]
+    used = {name for each in nodes for name in each.input}
+    constants = {name: scalar(value) for name, value in numbers.items() if name in used} | {"w": floats(6, 4)}
+    imported = check(model(nodes, ("N", 6), constants))
+    assert ('"clip"' in imported.graph_json) == (last == "wide")
+
+
+@pytest.mark.parametrize(("bound", "bias"), [(0.24, 0.01), (0.1, 0.2), (0.2, 0.1)])
+def test_shrinks_that_jump_are_refused(bound: float, bias: float) -> None:
+    nodes = [
+        node("Greater", "x bound", "g"),
+        node("Sub", "x bias", "a"),
+        node("Where", "g a zero", "b"),
+        node("Less", "x minus", "s"),
+        node("Add", "x bias", "d"),
+        node("Where", "s d zero", "e"),
+        node("Add", "b e", "y"),
+    ]
+    numbers = {"bound": bound, "minus": -bound, "bias": bias, "zero": 0}
+    with pytest.raises(UnsupportedModelError):
+        import_onnx(model(nodes, ("N", 6), {name: scalar(value) for name, value in numbers.items()}))
+
+
 def test_sums_that_are_their_value_stay_so() -> None:
     imported = check(model([node("Mul", "x half", "h"), node("Add", "h h", "y")], ("N", 6), {"half": scalar(0.5)}))
     assert '"clip"' not in imported.graph_json

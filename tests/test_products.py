@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import pronghorn
 from helpers import check, floats, model, node
@@ -111,3 +112,31 @@ def test_networks_equal_the_oracle(kind: str, trust: str) -> None:
     report = network.verify(images[:3], trust=trust)
     assert report.disagreements == 0
     assert report.expected_error < 0.15
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided", "encrypted"])
+def test_polynomial_features_are_one_product(trust: str) -> None:
+    """As scikit-learn exports them: a product for each pair of columns, and a column of ones."""
+    columns = 5
+    pairs = [(a, b) for a in range(columns) for b in range(a, columns)]
+    names, nodes, constants = [], [], dict[str, np.ndarray]()
+    for at, chosen in enumerate([*((a,) for a in range(columns)), *pairs]):
+        constants[f"k{at}"] = np.array(chosen)
+        nodes.append(node("Gather", f"x k{at}", f"c{at}", axis=1))
+        nodes.append(node("ReduceProd", f"c{at}", f"p{at}", axes=[1]))
+        names.append(f"p{at}")
+    nodes += [
+        node("Shape", "p0", "shape"),
+        node("ConstantOfShape", "shape", "ones", value=numpy_helper.from_array(np.ones(1, np.float32))),
+        node("Concat", f"ones {' '.join(names)}", "all", axis=1),
+        node("Gemm", "all w", "y"),
+    ]
+    proto = model(nodes, ("N", columns), constants | {"w": floats(1 + len(names), 2) / 8})
+    check(proto)
+    samples = floats(64, columns)
+    network = pronghorn.load(proto, samples=samples)
+    report = network.verify(samples[:4], trust=trust)
+    assert report.disagreements == 0
+    assert report.expected_error < 0.06
+    steps = json.loads(network.plan(trust=trust).to_json())["steps"]
+    assert len(steps) < 12

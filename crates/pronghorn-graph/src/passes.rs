@@ -9,6 +9,7 @@ mod moves;
 mod pad;
 mod parallel;
 mod selections;
+mod together;
 
 use crate::graph::{Graph, Node, Op, Tensor};
 
@@ -28,7 +29,8 @@ pub fn run(graph: &Graph) -> Graph {
 /// Rewrites of a graph, for each of its nodes.
 const MOST_REWRITES: usize = 64;
 
-const PASSES: [fn(&mut Graph) -> bool; 7] = [
+const PASSES: [fn(&mut Graph) -> bool; 8] = [
+    together::join,
     identity::drop,
     moves::cancel,
     moves::sink,
@@ -117,4 +119,14 @@ pub(crate) fn insert_behind(graph: &mut Graph, index: usize, node: Node) {
         .filter(|input| **input >= index)
         .for_each(|input| *input += 1);
     graph.nodes.insert(index + 1, node);
+}
+
+/// Puts nodes before node `index`. Their own places are from there on.
+fn insert_before(graph: &mut Graph, index: usize, nodes: Vec<Node>) {
+    let inputs = graph.nodes.iter_mut().flat_map(|node| &mut node.inputs);
+    let later = inputs.chain([&mut graph.output]);
+    later
+        .filter(|input| **input >= index)
+        .for_each(|input| *input += nodes.len());
+    graph.nodes.splice(index..index, nodes);
 }

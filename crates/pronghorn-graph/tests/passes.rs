@@ -178,10 +178,7 @@ fn scales_of_columns_go_into_the_layers_behind() {
     let joined = net.concat(&[scaled, other], 0);
     let relu = net.dense(joined, 4);
     net.same(Op::Relu, relu);
-    assert_eq!(
-        left(&net),
-        ["Input", "Take", "Take", "Concat", "Dense", "Relu"]
-    );
+    assert_eq!(left(&net), ["Input", "Take", "Dense", "Relu"]);
 }
 
 /// What a layer does not read behind them stays one map before them.
@@ -193,6 +190,54 @@ fn scales_of_columns_that_nothing_takes_up_stay() {
     let joined = net.concat(&[scaled, relu], 0);
     net.same(Op::Square, joined);
     assert_eq!(left(&net), ["Input", "Affine", "Relu", "Concat", "Square"]);
+}
+
+/// As scikit-learn exports polynomial features, of the third degree.
+#[test]
+fn products_of_columns_are_one_product() {
+    let mut net = Net::new(&[4], 1);
+    let mut parts = Vec::new();
+    for a in 0..4 {
+        parts.push(net.take(0, 0, &[a]));
+        for b in 0..=a {
+            let pair = net.take(0, 0, &[a, b]);
+            let factors = [0, 1].map(|at| net.take(pair, 0, &[at]));
+            let square = net.push(Op::Multiply, &factors, vec![1]);
+            parts.push(net.flatten(square));
+            let [one, other] = [a, b].map(|at| net.take(0, 0, &[at]));
+            let square = net.same(Op::Square, one);
+            parts.push(net.push(Op::Multiply, &[square, other], vec![1]));
+        }
+    }
+    let all = net.concat(&parts, 0);
+    net.dense(all, 2);
+    let mut found = left(&net);
+    found.retain(|name| *name == "Multiply" || *name == "Concat" || *name == "Square");
+    found.sort_unstable();
+    assert_eq!(found, ["Concat", "Multiply", "Multiply", "Square"]);
+}
+
+/// A value that others read is not computed twice, and images keep their channels.
+#[test]
+fn operators_that_others_read_stay_alone() {
+    let mut net = Net::new(&[4], 1);
+    let columns = [0, 1].map(|at| net.take(0, 0, &[at]));
+    let [one, other] = columns.map(|column| net.same(Op::Relu, column));
+    let joined = net.concat(&[one, other], 0);
+    let again = net.concat(&[joined, one], 0);
+    net.dense(again, 2);
+    let relus = |net: &Net| left(net).iter().filter(|name| **name == "Relu").count();
+    assert_eq!(relus(&net), 2);
+    let mut net = Net::new(&[4], 1);
+    let columns = [3, 1].map(|at| net.take(0, 0, &[at, 0]));
+    let each = columns.map(|column| net.same(Op::Relu, column));
+    net.concat(&each, 0);
+    assert_eq!(left(&net), ["Input", "Take", "Relu"]);
+    let mut net = Net::new(&[4, 2, 2], 1);
+    let columns = [3, 1].map(|at| net.take(0, 0, &[at, 0]));
+    let each = columns.map(|column| net.same(Op::Relu, column));
+    net.concat(&each, 0);
+    assert_eq!(relus(&net), 2);
 }
 
 #[test]

@@ -28,8 +28,11 @@ LAST = ("Add", "Mul", "Div", "Reciprocal", "Where")
 POINTS: Points = np.concatenate([np.linspace(-7.0, 7.0, 57), [-20.0, 20.0]])
 """Where functions are compared."""
 
-LEAST = 1e-3
-"""The least threshold of Softshrink."""
+LEAST, MOST = 1e-3, 5.0
+"""The bounds of Softshrink's threshold: functions are compared on both sides of it."""
+
+AROUND: Points = np.array([*np.linspace(-3.0, 3.0, 61), 0.99, 1.01, -0.99, -1.01, 100.0, -100.0, 1e4, -1e4])
+"""Where Softshrinks are compared, in thresholds: others are next to them elsewhere."""
 
 ABSENT: Points = np.asarray(math.nan)
 """An input that a node does not have."""
@@ -74,26 +77,28 @@ def _function(
     leaf: str, inside: list[NodeProto], constants: Mapping[str, Array]
 ) -> tuple[str, dict[str, float | str]] | None:
     """The ONNX operator that computes the last of some nodes from `leaf`, and its attributes."""
-    values: dict[str, Points] = {leaf: POINTS}
-    try:
+
+    def results(points: Points) -> Points:
+        values: dict[str, Points] = {leaf: points}
         with np.errstate(all="ignore"):
             # They were found from the last to the first.
             for node in reversed(inside):
                 values[node.output[0]] = _evaluate(node, values, constants)
+        return values[inside[0].output[0]]
+
+    try:
+        found, threshold = results(POINTS), _threshold(results)
     except (KeyError, IndexError, ValueError, TypeError):
         return None
-    found = values[inside[0].output[0]]
+    if threshold is not None:
+        return "Shrink", {"lambd": threshold, "bias": threshold}
     at_one = float(found[np.argmin(np.abs(POINTS - 1.0))])
     steepness = math.log(at_one / (1.0 - at_one)) if 0.5 < at_one < 1.0 else 1.0
-    # Softshrink takes as much off every value beyond.
-    threshold = float(POINTS[-1] - found[-1]) if found.shape == POINTS.shape else 0.0
-    threshold = threshold if threshold > LEAST else math.nan
     candidates: list[tuple[str, dict[str, float | str], Points]] = [
         ("HardSwish", {}, POINTS * np.clip(POINTS / 6 + 0.5, 0.0, 1.0)),
         ("Gelu", {}, POINTS * (1 + _erf(POINTS / math.sqrt(2))) / 2),
         ("Gelu", {"approximate": "tanh"}, POINTS * (1 + np.tanh(_inner(POINTS))) / 2),
         ("Mish", {}, POINTS * np.tanh(_softplus(POINTS))),
-        ("Shrink", {"lambd": threshold, "bias": threshold}, POINTS - np.clip(POINTS, -threshold, threshold)),
         ("Sigmoid", {}, _sigmoid(POINTS)),
         ("Softplus", {}, _softplus(POINTS)),
         ("Softsign", {}, POINTS / (1 + np.abs(POINTS))),
@@ -103,6 +108,18 @@ def _function(
         if found.shape == wanted.shape and np.allclose(found, wanted, rtol=1e-4, atol=1e-4):
             return name, attributes
     return None
+
+
+def _threshold(results: Callable[[Points], Points]) -> float | None:
+    """The threshold of a Softshrink, which takes as much off every value beyond; None of other functions."""
+    last = POINTS[-1:]
+    threshold = float((last - results(last)).item())
+    if not LEAST <= threshold <= MOST:
+        return None
+    points = threshold * AROUND
+    found, wanted = results(points), points - np.clip(points, -threshold, threshold)
+    alike = found.shape == wanted.shape and np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * threshold)
+    return threshold if alike else None
 
 
 def _evaluate(node: NodeProto, values: Mapping[str, Points], constants: Mapping[str, Array]) -> Points:
