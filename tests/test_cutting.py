@@ -49,7 +49,7 @@ def test_several_steps_are_said_in_order() -> None:
     assert "subtract 0.5 from it, multiply it by 0.5 yourself" in advice(network(*nodes))
 
 
-def test_a_step_before_the_layers_is_taken_before_sending() -> None:
+def test_a_network_goes_on_with_quotients_and_shares() -> None:
     """`x / (std + eps)`, and two layers."""
     nodes = [
         node("ReduceMean", "x", "m", axes=[1]),
@@ -62,25 +62,33 @@ def test_a_step_before_the_layers_is_taken_before_sending() -> None:
         node("MatMul", "n w", "h"),
         node("MatMul", "h u", "y"),
     ]
-    assert advice(network(*nodes)) == BEFORE_SENDING
+    check(network(*nodes))
+    check(network(node("MatMul", "x w", "h"), node("Softmax", "h", "s"), node("MatMul", "s u", "y")))
+    check(network(node("MatMul", "x w", "s"), node("Exp", "s", "e"), node("Mul", "e x", "y")))
+
+
+def test_a_step_before_the_layers_is_taken_before_sending() -> None:
+    nodes = [node("ArgMax", "x", "a", axis=1, keepdims=1), node("Cast", "a", "f", to=1), node("Add", "f x", "c")]
+    assert advice(network(*nodes, node("MatMul", "c w", "h"), node("MatMul", "h u", "y"))) == BEFORE_SENDING
 
 
 def test_a_step_before_most_layers_is_no_end() -> None:
+    largest = [node("ArgMax", "h", "a", axis=1, keepdims=1), node("Cast", "a", "f", to=1), node("Add", "f h", "s")]
     nodes = [
         node("MatMul", "x w", "h"),
-        node("Softmax", "h", "s"),
+        *largest,
         node("MatMul", "s u", "t"),
         node("MatMul", "t v", "y"),
     ]
     assert advice(network(*nodes)) == REPLACE
     # Behind most of them it is one.
     nodes = [
-        node("MatMul", "x w", "h"),
-        node("MatMul", "h u", "t"),
-        node("Softmax", "t", "s"),
+        node("MatMul", "x w", "t"),
+        node("MatMul", "t u", "h"),
+        *largest,
         node("MatMul", "s v", "y"),
     ]
-    assert advice(network(*nodes)).startswith("end the model there (--output s,")
+    assert "--output" in advice(network(*nodes))
 
 
 COSINE = [
@@ -99,8 +107,7 @@ COSINE = [
 def test_an_end_that_needs_other_values_names_all_of_them() -> None:
     """The values are those before what the client computes, which are part of a row."""
     proto = network(*COSINE, inputs=("x", "z"))
-    wanted = "end the model before it (--output p --output q, output=['p', 'q']), and compute the rest of it from these"
-    assert advice(proto) == wanted
+    assert '"reciprocal"' in import_onnx(proto).graph_json
     imported = import_onnx(proto, output=["p", "q"])
     assert imported.outputs == {"p": (4,), "q": (1,)}
     # Of a row of both, too.
@@ -108,7 +115,7 @@ def test_an_end_that_needs_other_values_names_all_of_them() -> None:
 
 
 def test_values_that_are_the_input_are_with_the_client() -> None:
-    nodes = [node("MatMul", "x w", "s"), node("Exp", "s", "e"), node("Mul", "e x", "y")]
+    nodes = [node("MatMul", "x w", "s"), node("Exp", "s", "e"), node("Add", "e x", "y")]
     assert advice(network(*nodes)).startswith("end the model there (--output e, output='e')")
 
 

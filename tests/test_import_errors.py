@@ -26,12 +26,12 @@ def refused(proto: onnx.ModelProto, **options: Any) -> UnsupportedModelError:
 
 
 def test_unsupported_operators_are_named_in_full() -> None:
-    nodes = [node("Relu", "x", "h"), node("Erf", "h", "y")]
+    nodes = [node("Relu", "x", "h"), node("LRN", "h", "y", size=3)]
     error = refused(model(nodes, ("N", 2, 6, 6)))
-    assert (error.node, error.operator, error.opset, error.shapes) == ("node_y", "Erf", 17, [(1, 2, 6, 6)])
+    assert (error.node, error.operator, error.opset, error.shapes) == ("node_y", "LRN", 17, [(1, 2, 6, 6)])
     lines = str(error).splitlines()
-    assert lines[1:4] == ["  node: node_y", "  operator: Erf (opset 17)", "  input shapes: [1, 2, 6, 6]"]
-    assert lines[4].startswith("  what to do: use Gelu, or Tanh")
+    assert lines[1:4] == ["  node: node_y", "  operator: LRN (opset 17)", "  input shapes: [1, 2, 6, 6]"]
+    assert lines[4].startswith("  what to do: train it with BatchNormalization")
 
 
 def test_constants_that_an_exporter_left_out_are_named() -> None:
@@ -40,6 +40,10 @@ def test_constants_that_an_exporter_left_out_are_named() -> None:
     error = refused(proto)
     assert "'net/normalization_1/Sub/y:0'" in error.problem
     assert "layer.mean, layer.variance = layer.mean.numpy(), layer.variance.numpy()" in error.advice
+    # The model's own input may be called so.
+    proto = model([node("Neg", "net/Input/x:0", "y")], ("N", 4))
+    proto.graph.input[0].name = "net/Input/x:0"
+    import_onnx(proto)
 
 
 @pytest.mark.parametrize(
@@ -51,17 +55,15 @@ def test_constants_that_an_exporter_left_out_are_named() -> None:
         ([node("ConvTranspose", "x w", "y", pads=[5, 0, 4, 0])], IMAGE, {"w": floats(2, 2, 3, 3)}, "size -1"),
         ([node("ConvTranspose", "x w", "y", strides=[0, 1])], IMAGE, {"w": floats(2, 2, 3, 3)}, "strides"),
         ([node("ConvTranspose", "x h", "y")], IMAGE, {}, "not a constant"),
-        ([node("MatMul", "x x", "y")], (1, 4, 4), {}, "attention"),
+        ([node("MatMul", "x x", "y")], (1, 4, 3), {}, "do not fit"),
+        ([node("MatMul", "x x", "y")], (1, 128, 128), {}, "2097152 products of two values"),
         ([node("MatMul", "x w", "y")], (1, 4, 4), {"w": floats(3, 4, 4)}, "not supported"),
-        ([node("Reciprocal", "x", "y")], IMAGE, {}, "divides by a computed value"),
         ([node("Sqrt", "x", "s"), node("Relu", "s", "y")], IMAGE, {}, "after a root"),
         ([node("LogSoftmax", "x", "s"), node("Relu", "s", "y")], (1, 5), {}, "after LogSoftmax"),
         ([node("Greater", "x c", "y")], (1, 5), {"c": floats(5)}, "it jumps"),
         ([node("InstanceNormalization", "x s s", "y")], (1, 4), {"s": floats(4)}, "no places to normalise over"),
         ([node("GroupNormalization", "x s s", "y", num_groups=3)], IMAGE, {"s": floats(2)}, "no 3 groups"),
         ([node("Einsum", "x h", "y", equation="ij,kj->ik")], (1, 5), {}, "both computed"),
-        ([node("Div", "x h", "y")], (1, 4), {}, "divides by a computed value"),
-        ([node("Div", "c x", "y")], (1, 4), {"c": np.float32(1)}, "divides by a computed value"),
         ([node("Div", "x c", "y")], (1, 4), {"c": np.float32(0)}, "finite"),
         ([node("MaxPool", "x", "p", kernel_shape=[2, 2]), node("Add", "x p", "y")], IMAGE, {}, "broadcast"),
         ([node("Add", "x c", "y")], (1, 2, 1, 1), {"c": floats(4, 2, 3, 3)}, "does not fit"),
@@ -277,8 +279,7 @@ def attention(after: list[onnx.NodeProto]) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        ([node("Mul", "f x", "y")], "output='s'"),
-        ([node("Gemm", "f w", "y")], "on the inputs before sending"),
+        ([node("Relu", "f", "y")], "output='s'"),
         ([node("Identity", "f", "g"), node("Relu", "g", "y")], "output='s'"),
     ],
 )
@@ -472,7 +473,7 @@ def test_all_unsupported_operators_are_listed() -> None:
         node("Relu", "x", "a"),
         node("Transpose", "a", "t", perm=[1, 0]),
         node("Log", "t", "b"),
-        node("Erf", "b", "c"),
+        node("LRN", "b", "c", size=3),
         node("Log", "c", "d"),
         helper.make_node("Gelu", ["d"], ["e"], name="fused", domain="com.microsoft"),
         # Constants are folded, whatever makes them.
@@ -486,14 +487,14 @@ def test_all_unsupported_operators_are_listed() -> None:
     assert error.operator == "Transpose"
     assert error.unsupported == {
         "Log": ["node_b", "node_d"],
-        "Erf": ["node_c"],
+        "LRN": ["node_c"],
         "com.microsoft.Gelu": ["fused"],
     }
-    says = "Log (2 nodes, first node_b), Erf (1 node, node_c), com.microsoft.Gelu (1 node, fused)"
+    says = "Log (2 nodes, first node_b), LRN (1 node, node_c), com.microsoft.Gelu (1 node, fused)"
     assert f"  in the whole model: 3 operators are not supported: {says}\n" in str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     # One node alone is named already.
-    assert "in the whole model" not in str(refused(model([node("Erf", "x", "y")], ("N", 5))))
+    assert "in the whole model" not in str(refused(model([node("LRN", "x", "y", size=3)], ("N", 5))))
 
 
 def test_tensors_of_too_many_dimensions_are_refused() -> None:

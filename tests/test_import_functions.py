@@ -221,6 +221,29 @@ def test_what_is_next_to_nothing_is_no_softshrink(last: str) -> None:
     assert ('"clip"' in imported.graph_json) == (last == "wide")
 
 
+@pytest.mark.parametrize("last", ["swish", "softsign", "steep", "flat"])
+def test_functions_that_end_far_out_are_others(last: str) -> None:
+    """Bounds that no input near zero meets, and a Swish for which there is no table."""
+    forms = {
+        "swish": [node("Clip", "x minus wide", "c"), node("Sigmoid", "x", "g"), node("Mul", "c g", "s")],
+        "softsign": [
+            node("Clip", "x minus wide", "c"),
+            node("Abs", "x", "a"),
+            node("Add", "a one", "b"),
+            node("Div", "c b", "s"),
+        ],
+        "steep": [node("Mul", "x ten", "t"), node("Sigmoid", "t", "g"), node("Mul", "x g", "s")],
+        "flat": [node("Mul", "x few", "t"), node("Sigmoid", "t", "g"), node("Mul", "x g", "s")],
+    }
+    numbers = {"minus": -30, "wide": 30, "one": 1, "ten": 10, "few": 0.05}
+    nodes = [*forms[last], node("MatMul", "s w", "y")]
+    used = {name for each in nodes for name in each.input}
+    constants = {name: scalar(value) for name, value in numbers.items() if name in used} | {"w": floats(6, 4)}
+    imported = check(model(nodes, ("N", 6), constants))
+    assert not {"swish", "softsign"} & {found["name"] for found in functions(imported)}
+    assert "multiply" in kinds(imported)
+
+
 @pytest.mark.parametrize(("bound", "bias"), [(0.24, 0.01), (0.1, 0.2), (0.2, 0.1)])
 def test_shrinks_that_jump_are_refused(bound: float, bias: float) -> None:
     nodes = [

@@ -525,3 +525,13 @@ def test_rows_of_all_images_are_not_mixed() -> None:
     for ends in mixing:
         with pytest.raises(UnsupportedModelError):
             import_onnx(model([node("Reshape", "x rows", "r"), *ends], ("N", 8, 5), sizes))
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+@pytest.mark.parametrize("attributes", [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])
+def test_cumulative_sums(axis: int, attributes: dict[str, int]) -> None:
+    check(model([node("CumSum", "x a", "y", **attributes)], ("N", 5), {"a": np.array(axis)}))
+    check(model([node("CumSum", "x a", "y", **attributes)], ("N", 5, 3), {"a": np.array([axis])}))
+    check(model([node("CumSum", "x a", "y", **attributes)], (1, 2, 4, 3), {"a": np.array(2)}))
+    with pytest.raises(UnsupportedModelError, match="batch"):
+        import_onnx(model([node("CumSum", "x a", "y", **attributes)], ("N", 5), {"a": np.array(0)}))

@@ -103,8 +103,18 @@ def test_a_pair_behind_a_sigmoid_within_a_network() -> None:
     constants = {"w": floats(5, 3), "v": floats(3, 2), "s": np.float32(1 / 255), "z": np.uint8(0)}
     imported = import_onnx(model(nodes, (1, 5), constants, opset=13))
     assert kinds(imported) == ["input", "dense", "function", "dense"]
+    # Smaller integers cut values off, as the file says.
+    saturating = import_onnx(model(nodes, (1, 5), constants | {"s": np.float32(0.5 / 255)}, opset=13))
+    assert kinds(saturating) == ["input", "dense", "function", "clip", "dense"]
     nodes[1] = node("Softmax", "h", "e")
-    with pytest.raises(UnsupportedModelError, match="only at the end"):
+    assert '"reciprocal"' in import_onnx(model(nodes, (1, 5), constants, opset=13)).graph_json
+
+
+def test_a_pair_behind_an_exponential_is_refused() -> None:
+    """The client would give more than the largest integer."""
+    nodes = [node("MatMul", "x w", "h"), node("Exp", "h", "e"), *pair("e", "y", "s", "z")]
+    constants = {"w": floats(5, 3), "s": np.float32(1 / 255), "z": np.uint8(0)}
+    with pytest.raises(UnsupportedModelError, match="may not reach as far"):
         import_onnx(model(nodes, (1, 5), constants, opset=13))
 
 

@@ -241,6 +241,17 @@ def test_numbers_that_are_values(tmp_path: Path, text: str) -> None:
         assert len(load_images(pairs, (2,), Preprocessing()).images) == 4
 
 
+def test_values_that_are_numbers_of_turned_columns_are_no_names(tmp_path: Path) -> None:
+    """Samples whose columns are 1 and 0 say no more of a first row of them than others do."""
+    path = written(tmp_path, "0,1\n1,1\n0,0\n1,0\n0,1")
+    with pytest.warns(InputWarning, match="is taken for values"):
+        assert len(read_table(path, wanted=("1", "0")).values) == 5
+    # Longer numbers than Python reads.
+    nines = ",".join(["9" * 5000] * 3)
+    with pytest.raises(InputError):
+        load_images(written(tmp_path, f"{nines}\n1,2,3"), (3,), Preprocessing())
+
+
 @pytest.mark.parametrize("text", ["0,1,2\n3,4,5\n6,7,8", "0,1,2\n2,1,0\n1,1,2", "0,1,2", "2001,2002,2003\n30,29,28"])
 def test_numbers_that_may_be_names_or_values_are_refused(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, text)

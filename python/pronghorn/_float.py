@@ -36,7 +36,7 @@ def run_float(
     """The float model's outputs `(images, *output_shape)`, and the name of what computed them."""
     shape = (len(inputs), *native.output_shape)
     try:
-        run = _session(imported.reference_bytes(), imported.is_quantised)
+        run = session(imported.reference_bytes(), imported.is_quantised)
         first = run(inputs[:1])
     except Exception:
         # Not installed, or it cannot run this model (an operator set newer than itself, say).
@@ -53,7 +53,7 @@ def _classes(outputs: npt.NDArray[Any], finish: list[str]) -> npt.NDArray[Any]:
     return classes
 
 
-def _session(reference: bytes, is_quantised: bool) -> Run:
+def session(reference: bytes, is_quantised: bool) -> Run:
     """What computes the model's outputs, a row an image. A quantised model runs as its file says: the kernels that
     replace its nodes otherwise differ by more than its own rounding on some CPUs."""
     import onnxruntime

@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from pronghorn._columns import counted, is_number, listed
+from pronghorn._columns import is_number, listed
 from pronghorn.errors import InputError, InputWarning
 
-WHOLE = re.compile(r"\d+")
+WHOLE = re.compile(r"[0-9]{1,18}")
 """How whole numbers are written that are names of columns."""
-INTEGER = re.compile(r"[+-]?\d+")
+INTEGER = re.compile(r"[+-]?[0-9]+")
 """How integers are written among values: floats have a point or an exponent."""
 TRUTHS = {"true": 1.0, "false": 0.0}
 """Booleans, as pandas writes them."""
@@ -39,7 +39,7 @@ def has_names(path: Path, rows: Sequence[Sequence[str]], wanted: Sequence[str], 
         return True
     has_all = bool(wanted) and set(first) >= set(wanted)
     # Names that are numbers, such as years, are known by those that the model takes; but places are no names.
-    if has_all and not counted(wanted):
+    if has_all and set(wanted) != {str(place) for place in range(len(wanted))}:
         return True
     # An index of rows that pandas writes has an empty name.
     skipped = int(len(first) > 2 and not first[0])

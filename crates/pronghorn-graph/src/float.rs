@@ -65,6 +65,18 @@ pub enum FloatError {
         /// The sample.
         image: usize,
     },
+    /// A divisor that is not above zero on all samples.
+    #[error(
+        "node {node} divides by values down to {least}, and only positive ones are supported: keep \
+         them above zero in the model (max(x, 1e-3)), divide by their negation, or end the model \
+         before it"
+    )]
+    Divisor {
+        /// Name of the node.
+        node: String,
+        /// The least divisor on samples.
+        least: String,
+    },
 }
 
 impl FloatError {

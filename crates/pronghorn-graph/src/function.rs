@@ -36,11 +36,45 @@ pub enum Function {
     Tanh,
     /// `x / (1 + |x|)`.
     Softsign,
-    /// `1 / sqrt(max(x, 0) + epsilon)`, as normalisations have it.
+    /// `1 / sqrt(max(x, 0) + epsilon)`, as normalisations have it; 0 at 0 where epsilon is next to
+    /// nothing.
     InverseRoot {
         /// From 1e-30 to 64.
         epsilon: f32,
     },
+    /// `scale / x` of positive numbers.
+    Reciprocal {
+        /// Above 0.
+        scale: f32,
+    },
+    /// The natural logarithm of positive numbers.
+    Log,
+    /// The square root.
+    Sqrt,
+    /// `exp(x)`.
+    Exp,
+    /// `exp(-x)`.
+    Decay,
+    /// The error function.
+    Erf,
+    /// The sine.
+    Sin,
+    /// The cosine.
+    Cos,
+    /// The inverse of the tangent.
+    Atan,
+}
+
+/// The arguments that a function's table has entries for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// Those between its limits: it nears [`Function::limit_below`] and [`Function::limit_above`]
+    /// so soon that a table may end there.
+    Limits,
+    /// Those of the samples, which are positive.
+    Positive,
+    /// Those of the samples.
+    Samples,
 }
 
 impl Function {
@@ -57,11 +91,19 @@ impl Function {
             Self::Tanh => "Tanh",
             Self::Softsign => "Softsign",
             Self::InverseRoot { .. } => "InverseRoot",
+            Self::Reciprocal { .. } => "Reciprocal",
+            Self::Log => "Log",
+            Self::Sqrt => "Sqrt",
+            Self::Exp | Self::Decay => "Exp",
+            Self::Erf => "Erf",
+            Self::Sin => "Sin",
+            Self::Cos => "Cos",
+            Self::Atan => "Atan",
         }
     }
 
-    /// The function at `x`, with an error below `2e-7 (1 + |x|)`; that of an inverse root is
-    /// relative.
+    /// The function at `x`, with an error below `2e-7 (1 + |x|)`, or below that part of a value of
+    /// no limit.
     pub fn at(self, x: f64) -> f64 {
         match self {
             Self::HardSwish => x * (x + 3.0).clamp(0.0, 6.0) / 6.0,
@@ -78,26 +120,57 @@ impl Function {
             Self::Sigmoid => sigmoid(x),
             Self::Tanh => x.tanh(),
             Self::Softsign => x / (1.0 + x.abs()),
+            // What is all zero is so whatever it is multiplied by: no other root is to be as large.
+            Self::InverseRoot { epsilon } if x == 0.0 && epsilon < NO_EPSILON => 0.0,
             Self::InverseRoot { epsilon } => (x.max(0.0) + f64::from(epsilon)).sqrt().recip(),
+            Self::Reciprocal { scale } => f64::from(scale) / x,
+            Self::Log => x.ln(),
+            Self::Sqrt => x.sqrt(),
+            Self::Exp => x.exp(),
+            Self::Decay => (-x).exp(),
+            Self::Erf => erf(x),
+            Self::Sin => x.sin(),
+            Self::Cos => x.cos(),
+            Self::Atan => x.atan(),
         }
     }
 
     /// Whether it nears `max(x, 0)` for large `x`, and has a limit below.
     pub fn is_rectifier(self) -> bool {
-        self.has_limits() && !matches!(self, Self::Sigmoid | Self::Tanh | Self::Softsign)
+        let is_step = matches!(
+            self,
+            Self::Sigmoid | Self::Tanh | Self::Softsign | Self::Erf
+        );
+        self.span() == Span::Limits && !is_step
     }
 
-    /// Whether it nears [`Self::limit_below`] and [`Self::limit_above`] so soon that a table may
-    /// end there. Without limits a table spans the arguments of the samples.
-    pub fn has_limits(self) -> bool {
-        !matches!(self, Self::InverseRoot { .. })
+    /// The arguments that a table of it has entries for.
+    pub fn span(self) -> Span {
+        match self {
+            Self::InverseRoot { .. } | Self::Reciprocal { .. } | Self::Log | Self::Sqrt => {
+                Span::Positive
+            }
+            Self::Exp | Self::Decay | Self::Sin | Self::Cos | Self::Atan => Span::Samples,
+            _ => Span::Limits,
+        }
     }
 
-    /// The largest slope, in absolute value, for arguments from `low` on: at most 1.13, but for an
-    /// inverse root.
-    pub fn steepest(self, low: f64) -> f64 {
+    /// Whether others are divided by what it is a function of, so that its errors count as parts of
+    /// its values.
+    pub fn divides(self) -> bool {
+        matches!(self, Self::InverseRoot { .. } | Self::Reciprocal { .. })
+    }
+
+    /// The largest slope, in absolute value, for arguments of a range: at most 1.13 where there are
+    /// limits. That of a logarithm or a root is of arguments of a usual size.
+    pub fn steepest(self, [low, high]: [f64; 2]) -> f64 {
         match self {
             Self::InverseRoot { .. } => 0.5 * self.at(low).powi(3),
+            Self::Reciprocal { scale } => f64::from(scale) / (low * low),
+            Self::Log => (high / low).min(MOST_SPREAD) / high,
+            Self::Sqrt => 0.5 * ((high / low).min(MOST_SPREAD) / high).sqrt(),
+            Self::Exp => high.exp(),
+            Self::Decay => (-low).exp(),
             _ => 1.0,
         }
     }
@@ -106,7 +179,7 @@ impl Function {
     pub fn limit_below(self) -> f64 {
         match self {
             Self::Elu { scale, .. } => -f64::from(scale),
-            Self::Tanh | Self::Softsign => -1.0,
+            Self::Tanh | Self::Softsign | Self::Erf => -1.0,
             _ => 0.0,
         }
     }
@@ -127,6 +200,7 @@ impl Function {
                 vec![("its scale", scale, 0.0), ("its width", width, LEAST)]
             }
             Self::InverseRoot { epsilon } => vec![("its epsilon", epsilon, LEAST_EPSILON)],
+            Self::Reciprocal { scale } => vec![("its scale", scale, LEAST_SCALE)],
             _ => Vec::new(),
         };
         let wrong = parameters
@@ -147,6 +221,16 @@ const LEAST: f32 = 1.0 / 64.0;
 
 /// An inverse root is at most 1e15.
 const LEAST_EPSILON: f32 = 1e-30;
+
+/// A smaller one only bounds the inverse root of zero.
+const NO_EPSILON: f32 = 1e-13;
+
+/// Of the mean of as many values as a dimension may have, as [`Function::Reciprocal`] takes it.
+const LEAST_SCALE: f32 = 1.0 / (1u32 << 24) as f32;
+
+/// Arguments of a logarithm or a root that are smaller than such a part of the largest are rare, or
+/// matter little.
+const MOST_SPREAD: f64 = 1024.0;
 
 fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
@@ -174,7 +258,8 @@ fn erf(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const ALL: [Function; 12] = [
+    const ALL: [Function; 13] = [
+        Function::Erf,
         Function::HardSwish,
         Function::Swish { beta: 1.0 },
         Function::Swish { beta: 1.702 },
@@ -224,6 +309,17 @@ mod tests {
             (root(0.25), -7.0, 2.0),
             (root(1.0), 15.0, 0.25),
             (root(1e-5), 0.5, 1.414_199_42),
+            (root(1e-20), 0.0, 0.0),
+            (root(1e-20), 4.0, 0.5),
+            (Function::Reciprocal { scale: 0.5 }, 4.0, 0.125),
+            (Function::Log, 10.0, std::f64::consts::LN_10),
+            (Function::Sqrt, 2.0, std::f64::consts::SQRT_2),
+            (Function::Exp, 2.0, 7.389_056_099),
+            (Function::Decay, 2.0, 0.135_335_283),
+            (Function::Erf, 1.0, 0.842_700_793),
+            (Function::Sin, 1.0, 0.841_470_985),
+            (Function::Cos, 1.0, 0.540_302_306),
+            (Function::Atan, -1.0, -std::f64::consts::FRAC_PI_4),
         ] {
             let found = function.at(x);
             assert!((found - wanted).abs() < 3e-7, "{function:?} {x}: {found}");
@@ -252,18 +348,29 @@ mod tests {
 
     #[test]
     fn slopes_are_bounded() {
-        let root = Function::InverseRoot { epsilon: 1e-3 };
-        for low in [0.0, 0.01, 0.5, 4.0] {
-            let slope = |x: f64| (root.at(x + 1e-7) - root.at(x)).abs() / 1e-7;
-            let bound = root.steepest(low);
-            assert!(slope(low) <= bound && slope(low) > 0.99 * bound, "{low}");
-            assert!(
-                slope(low + 0.1) < bound && slope(low + 9.0) < bound,
-                "{low}"
-            );
+        let functions = [
+            Function::InverseRoot { epsilon: 1e-3 },
+            Function::Reciprocal { scale: 0.25 },
+            Function::Log,
+            Function::Sqrt,
+            Function::Decay,
+        ];
+        for function in functions {
+            for low in [0.01, 0.5, 4.0] {
+                let slope = |x: f64| (function.at(x + 1e-7) - function.at(x)).abs() / 1e-7;
+                let bound = function.steepest([low, low + 9.0]);
+                assert!(
+                    slope(low) <= bound && slope(low) > 0.99 * bound,
+                    "{function:?} {low}"
+                );
+                assert!(slope(low + 0.1) < bound && slope(low + 9.0) < bound);
+            }
+            assert!(!function.is_rectifier() && function.span() != Span::Limits);
         }
-        assert!(!root.is_rectifier() && !root.has_limits());
-        assert!(ALL.iter().all(|function| function.has_limits()));
+        assert_eq!(Function::Exp.steepest([-9.0, 0.0]), 1.0);
+        // Near zero a logarithm has any slope.
+        assert_eq!(Function::Log.steepest([0.0, 2.0]), MOST_SPREAD / 2.0);
+        assert!(ALL.iter().all(|function| function.span() == Span::Limits));
     }
 
     #[test]

@@ -18,7 +18,8 @@ const SELU: Function = Function::Elu {
     scale: 1.758_099,
     width: 1.050_701,
 };
-const FUNCTIONS: [Function; 12] = [
+const FUNCTIONS: [Function; 13] = [
+    Function::Erf,
     Function::HardSwish,
     Function::Swish { beta: 1.0 },
     Function::Swish { beta: 1.702 },
@@ -108,6 +109,61 @@ fn tables_are_close() {
                     );
                 }
             }
+        }
+    }
+}
+
+/// Functions without limits have tables of the arguments that samples have, of either sign.
+#[test]
+fn tables_of_samples_are_close() {
+    let (any, positive) = (
+        [[-3.0, 3.0], [-6.0, 1.0], [0.0, 5.0], [-4.0, -1.0]],
+        [0.5, 1.0],
+    );
+    for costly in [false, true] {
+        for bits in [6, 8, 10] {
+            let each = [
+                Function::Exp,
+                Function::Decay,
+                Function::Sin,
+                Function::Cos,
+                Function::Atan,
+            ];
+            let any = each.iter().flat_map(|&f| any.map(|range| (f, range)));
+            let each = [Function::Log, Function::Sqrt];
+            let positive = each
+                .iter()
+                .flat_map(|&f| positive.map(|low| (f, [low, 16.0 * low])));
+            for (function, [low, high]) in any.chain(positive) {
+                let (fixed, x, net) = network(function, low, high, bits, costly);
+                let unit = if costly { 1.0 } else { 4.0 };
+                let [most, rms] = errors(&fixed, &net, &x).map(|error| error / unit);
+                assert!(
+                    most < 4.0 && rms < 0.8,
+                    "{function:?} of {low}..{high} in {bits} bits, {costly}: {most} {rms}"
+                );
+            }
+        }
+    }
+}
+
+/// As a softmax has it: the sum of exponentials, of which one is 1.
+#[test]
+fn reciprocals_are_close() {
+    let function = Function::Reciprocal { scale: 0.125 };
+    for costly in [false, true] {
+        for (low, high) in [(0.125, 1.0), (0.13, 0.3), (0.02, 1.0)] {
+            let (fixed, x, net) = network(function, low, high, 10, costly);
+            let (integers, _) = oracle::quantise_input(fixed.input(), &x).unwrap();
+            let found = oracle::evaluate(&fixed, &integers, 1).unwrap();
+            let wanted = float::evaluate(&net.graph, &x, 1).unwrap();
+            let scale = f64::from(fixed.result().fraction_bits).exp2();
+            let square = |(&found, &wanted): (&i32, &f32)| {
+                (f64::from(found) / scale / f64::from(wanted) - 1.0).powi(2)
+            };
+            let squares: f64 = found.iter().zip(&wanted).map(square).sum();
+            let error = (squares / VALUES as f64).sqrt();
+            assert!(error < 0.015, "{low}..{high}, {costly}: {error}");
         }
     }
 }

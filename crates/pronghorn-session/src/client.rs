@@ -459,7 +459,8 @@ impl Client {
         values.any(|(value, file)| file.is_lost(value.as_ref(), &self.connection))
     }
 
-    /// Runs one batch of `batch` images with this party's `machine`.
+    /// Runs one batch of `batch` images with this party's `machine`. A machine that was not made of
+    /// this client's connection does not count among its batches: a real server refuses the next one.
     ///
     /// # Errors
     /// When the session fails; the server is told the category, and the client is of no further

@@ -90,7 +90,8 @@ pub enum SessionError {
     /// The parties count the OTs of a connection differently: results would be wrong.
     #[error(
         "the client has begun {found} batches and preparations on this connection, and the server \
-         counts {expected}: what both keep for it does not fit together. Connect again"
+         counts {expected}: what both keep for it does not fit together. A new connection begins both \
+         counts anew"
     )]
     OutOfStep {
         /// The client's.
@@ -494,7 +495,6 @@ impl SessionError {
             Self::PlanHash { .. }
             | Self::Plan(_)
             | Self::AnotherModel { .. }
-            | Self::OutOfStep { .. }
             | Self::Handshake { .. } => ErrorCode::Plan,
             Self::NoModel { .. } | Self::Unnamed { .. } => ErrorCode::Model,
             Self::Batch { .. }
@@ -514,9 +514,11 @@ impl SessionError {
             }
             Self::Frame(FrameError::Timeout) => ErrorCode::Timeout,
             Self::Store(StoreError::Known { .. }) => ErrorCode::Protocol,
-            Self::NotPronghorn | Self::Message { .. } | Self::Proxy(_) | Self::Frame(_) => {
-                ErrorCode::Protocol
-            }
+            Self::NotPronghorn
+            | Self::Message { .. }
+            | Self::OutOfStep { .. }
+            | Self::Proxy(_)
+            | Self::Frame(_) => ErrorCode::Protocol,
             Self::Damaged | Self::Engine(EngineError::Damaged { .. }) => ErrorCode::Damaged,
             Self::Barred { .. } | Self::Engine(EngineError::FalseKeys) => ErrorCode::FalseKeys,
             Self::Engine(_) => ErrorCode::Engine,

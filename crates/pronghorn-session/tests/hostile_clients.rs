@@ -125,7 +125,12 @@ fn another_count_of_runs_is_refused() {
     let (mut raw, hello) = Raw::greeted(running.address());
     raw.2 = 1;
     raw.begin(hello.plan_hash, 1);
-    refused(&running, raw, ErrorCode::Plan, "and the server counts 0");
+    refused(
+        &running,
+        raw,
+        ErrorCode::Protocol,
+        "and the server counts 0",
+    );
 }
 
 #[test]

@@ -25,6 +25,7 @@ from pronghorn._inputs import (
     warn_of_pixels,
     warn_of_scale,
 )
+from pronghorn._model.comparison import compare
 from pronghorn._model.core import Floats, Progress, Shaped, native_errors
 from pronghorn._model.expected import ExpectedError
 from pronghorn._model.options import PlanOptions
@@ -160,6 +161,7 @@ class Model(Shaped):
         self._options = options
         self._compiled: dict[PlanOptions, _native.Compiled] = {}
         self._exporter: str | None = None
+        self._is_compared = False
 
     def __repr__(self) -> str:
         """Name and shapes, and of a PyTorch module the exporter."""
@@ -229,13 +231,25 @@ class Model(Shaped):
 
     @property
     def parts(self) -> tuple[_native.Model, PlanOptions]:
-        """The model and the options that its plans begin with, as the core takes them."""
+        """The model and the options that its plans begin with, as the core takes them.
+
+        Raises:
+            UnsupportedModelError: the import is another network than the file.
+        """
+        self._compare(stacklevel=3)
         return self._native, self._options
+
+    def _compare(self, stacklevel: int) -> None:
+        """Compares the imported network with the file, once."""
+        if not self._is_compared:
+            compare(self._imported, self._native, self._options.samples, stacklevel + 1)
+            self._is_compared = True
 
     def changed(self, **options: Any) -> Model:
         """The same model with other options of `PlanOptions`."""
         model = Model(self._imported, self._native, self._options.changed(**options))
         model._exporter = self._exporter
+        model._is_compared = self._is_compared and "samples" not in options
         return model
 
     def named(self, name: str) -> Model:
@@ -373,6 +387,7 @@ class Model(Shaped):
 
     def _compile(self, options: PlanOptions, stacklevel: int) -> _native.Compiled:
         if options not in self._compiled:
+            self._compare(stacklevel)
             with native_errors(PlanError):
                 self._compiled[options] = self._native.compile(options)
             ExpectedError.of(self._compiled[options]).warn(stacklevel)

@@ -43,16 +43,10 @@ UNSUPPORTED = {
         ("it jumps", "compare features before sending"),
     ),
     "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
-    "Reciprocal": ("it divides by a computed value", "divide by a constant"),
     "Attention": ("it multiplies matrices that are both computed, and normalises the product", CONVOLUTIONS),
     "com.microsoft.Attention": ("it multiplies matrices that are both computed", CONVOLUTIONS),
     "com.microsoft.MultiHeadAttention": ("it multiplies matrices that are both computed", CONVOLUTIONS),
     "Einsum": ("it may multiply matrices that are both computed", "write it with MatMul and a constant matrix"),
-    "ReduceLogSumExp": (
-        "it is supported only in x - logsumexp(x), the LogSoftmax at the end of a model",
-        "take LogSoftmax or Softmax in its place",
-    ),
-    "Erf": ("it is supported only as part of Gelu", "use Gelu, or Tanh in its place"),
     "ai.onnx.ml.SVMClassifier": (
         "its classes follow from votes over support vectors",
         "train LinearSVC or LogisticRegression, or a multilayer perceptron",

@@ -128,8 +128,8 @@ def _moved(
 
 
 def _logarithm(constant: Array | None) -> Array | None:
-    """Logarithms of positive numbers; None of all else."""
-    if constant is None or constant.dtype.kind not in "fiu" or not (constant > 0).all():
+    """Logarithms of positive floats; None of all else: a power of an integer is an integer, and is rounded."""
+    if constant is None or constant.dtype.kind != "f" or not (constant > 0).all():
         return None
     logarithm = np.log(constant.astype(np.float64))
     return logarithm.astype(np.float32) if np.isfinite(logarithm).all() else None

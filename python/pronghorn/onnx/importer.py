@@ -25,7 +25,7 @@ from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.merging import Targets
-from pronghorn.onnx.operators import advice_beside, inside, lower, unsupported
+from pronghorn.onnx.operators import advice_beside, inside, lower, unsupported, within
 from pronghorn.onnx.reading import Source, initializers, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
@@ -318,6 +318,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     nodes = name_constants(proto.graph.node, lowering.constants, lowering.opset)
     nodes = _needed(rewrite(nodes, lowering.constants), output)
     lowering.inside, lowering.network = inside(nodes), nodes
+    lowering.within = within(nodes, lowering.constants)
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
         for node in nodes:

@@ -137,6 +137,8 @@ class Lowering:
     constants: dict[str, Array]
     inside: Container[str] = ()
     """The names of values that operators within the network read, so that the client cannot compute them."""
+    within: Container[str] = ()
+    """Those behind which a network goes on with layers or products: no client computes them."""
     network: list[NodeProto] = field(default_factory=list)
     """All nodes that are lowered, for advice."""
     one_image: bool = False
@@ -184,10 +186,21 @@ class Lowering:
             self.refuse_unbatched(site, value)
         kind = self.finish_of(value)
         if not operator.on_result:
-            kind = self._without_sigmoid(value)
+            kind = self.without_sigmoid(value)
         if kind and not operator.on_result:
             self.refuse_going_on(site, value, kind)
         return Value(value.index, (1, *value.shape)) if is_raised else value
+
+    def is_within(self, site: Site) -> bool:
+        """Whether the network goes on behind a node, so that the client does not compute it."""
+        return site.node.output[0] in self.within
+
+    def value_within(self, site: Site) -> Value:
+        """As `value`, of a node within the network that could have been the client's."""
+        value = self.value(site)
+        if kind := self.without_sigmoid(value):
+            self.refuse_going_on(site, value, kind)
+        return value
 
     def _takes_hidden(self, site: Site, value: Value) -> bool:
         """Whether an operator leaves images apart whose batch is hidden: it moves none, or runs for one image only."""
@@ -308,7 +321,7 @@ class Lowering:
             (index,) = self.nodes[index]["inputs"]
         return index
 
-    def _without_sigmoid(self, value: Value) -> str | None:
+    def without_sigmoid(self, value: Value) -> str | None:
         """As `finish_of`, after every Sigmoid at the end has become a function within the network."""
         node = self._last_node(value)
         while node["op"]["kind"] == "sigmoid":
@@ -621,6 +634,16 @@ class Lowering:
         """A smooth function of each value, by its name in `function.rs`."""
         op = {"kind": "function", "function": {"name": name, **parameters}}
         return self.emit(site, op, [value], value.inner)
+
+    def root(self, site: Site, value: Value) -> Value:
+        """The square root: the client's at the end of the model."""
+        if self.is_within(site):
+            return self.function(site, value, "sqrt")
+        return self.emit(site, {"kind": "sqrt"}, [value], value.inner)
+
+    def reciprocal(self, site: Site, value: Value) -> Value:
+        """`1 / value`, where that is positive."""
+        return self.function(site, value, "reciprocal", scale=1.0)
 
     def clip(self, site: Site, value: Value, low: float | None, high: float | None) -> Value:
         """`min(max(value, low), high)`; bounds beyond float32 are none."""

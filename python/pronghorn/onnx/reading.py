@@ -94,8 +94,10 @@ def refuse_left_out(inputs: Iterable[str]) -> None:
     Raises:
         UnsupportedModelError: there is one.
     """
-    found = next((name for name in inputs if OPERAND.search(name)), None)
-    if found is not None:
+    names = list(inputs)
+    found = next((name for name in names if OPERAND.search(name)), None)
+    # The model's own input is beside it.
+    if found is not None and len(names) > 1:
         raise UnsupportedModelError(
             f"the exporter left out the values of a constant within the network, and made an input of it: {found!r}",
             "where a Keras Normalization `layer` was adapted, write this before exporting again: "

@@ -25,8 +25,14 @@ MOST_NODES = 12
 LAST = ("Add", "Mul", "Div", "Reciprocal", "Where")
 """The last nodes of functions."""
 
-POINTS: Points = np.concatenate([np.linspace(-7.0, 7.0, 57), [-20.0, 20.0]])
-"""Where functions are compared."""
+FAR: Points = np.array([9.0, 12.0, 16.0, 20.0, 26.0, 33.0, 47.0, 70.0, 1e3, 1e6])
+
+POINTS: Points = np.concatenate([np.linspace(-7.0, 7.0, 57), -FAR, FAR])
+"""Where functions are compared: far out, too, as a bound may be anywhere. Where a function written in several nodes
+overflows, its file gives no number, either."""
+
+STEEPEST = 8.0
+"""Of a Swish: one of another steepness, or of the inverse of more, stays a product."""
 
 LEAST, MOST = 1e-3, 5.0
 """The bounds of Softshrink's threshold: functions are compared on both sides of it."""
@@ -94,6 +100,7 @@ def _function(
         return "Shrink", {"lambd": threshold, "bias": threshold}
     at_one = float(found[np.argmin(np.abs(POINTS - 1.0))])
     steepness = math.log(at_one / (1.0 - at_one)) if 0.5 < at_one < 1.0 else 1.0
+    steepness = steepness if 1 / STEEPEST <= steepness <= STEEPEST else math.nan
     candidates: list[tuple[str, dict[str, float | str], Points]] = [
         ("HardSwish", {}, POINTS * np.clip(POINTS / 6 + 0.5, 0.0, 1.0)),
         ("Gelu", {}, POINTS * (1 + _erf(POINTS / math.sqrt(2))) / 2),
@@ -104,15 +111,16 @@ def _function(
         ("Softsign", {}, POINTS / (1 + np.abs(POINTS))),
         ("Swish", {"alpha": steepness}, POINTS * _sigmoid(steepness * POINTS)),
     ]
+    known = np.isfinite(found) | (np.abs(POINTS) <= FAR[3])
     for name, attributes, wanted in candidates:
-        if found.shape == wanted.shape and np.allclose(found, wanted, rtol=1e-4, atol=1e-4):
+        if found.shape == wanted.shape and np.allclose(found[known], wanted[known], rtol=1e-4, atol=1e-4):
             return name, attributes
     return None
 
 
 def _threshold(results: Callable[[Points], Points]) -> float | None:
     """The threshold of a Softshrink, which takes as much off every value beyond; None of other functions."""
-    last = POINTS[-1:]
+    last = FAR[3:4]
     threshold = float((last - results(last)).item())
     if not LEAST <= threshold <= MOST:
         return None

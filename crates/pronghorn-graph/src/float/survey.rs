@@ -3,10 +3,15 @@
 use rayon::prelude::*;
 
 use super::{
-    DEVIATIONS, FloatError, Profile, Run, Statistics, check_inputs,
+    DEVIATIONS, FloatError, Profile, Run, Statistics, ValueProfile, check_inputs,
     gains::{self, Disturbed},
 };
-use crate::{graph::Graph, quantise::Rows, shape};
+use crate::{
+    function::Function,
+    graph::{Graph, Op},
+    quantise::Rows,
+    shape,
+};
 
 /// Images are taken in so many blocks: that bounds the memory for their statistics.
 const BLOCKS: usize = 256;
@@ -94,6 +99,7 @@ pub fn survey(
         values.extend(total.iter().map(|value| value.profile(deviations)));
         // Inputs often have bounds. One beyond them is clamped, and counted.
         values[0].reach = 1.0;
+        refuse_divisors(graph, &values)?;
     }
     let rows = Rows::default();
     Ok(Survey {
@@ -105,6 +111,26 @@ pub fn survey(
             false => Vec::new(),
         },
     })
+}
+
+/// Refuses divisors that are not above zero on samples: near zero results have any size.
+fn refuse_divisors(graph: &Graph, values: &[ValueProfile]) -> Result<(), FloatError> {
+    for node in &graph.nodes {
+        let divides = matches!(
+            node.op,
+            Op::Function {
+                function: Function::Reciprocal { .. }
+            }
+        );
+        let least = values[node.inputs.first().copied().unwrap_or_default()].min;
+        if divides && least <= 0.0 {
+            return Err(FloatError::Divisor {
+                node: node.name.clone(),
+                least: least.to_string(),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// What some images tell.

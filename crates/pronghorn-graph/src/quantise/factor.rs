@@ -34,7 +34,7 @@ impl FactorProfile {
         let mean_square = |value: usize| profile.values[value].mean_square;
         let is_root = |&value: &usize| {
             let op = &graph.nodes[value].op;
-            matches!(op, Op::Function { function } if !function.has_limits())
+            matches!(op, Op::Function { function } if function.divides())
         };
         let normalises = [input, other].iter().any(is_root) && mean_square(other) > 0.0;
         Self {

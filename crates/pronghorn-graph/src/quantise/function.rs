@@ -9,7 +9,7 @@ use super::{QuantiseError, builder::Builder, pieces::Pieces, scale::Range};
 use crate::{
     fixed::{ActivationOp, FixedOp, LocalOp, MAX_ENTRIES, Table},
     float::Profile,
-    function::Function,
+    function::{Function, Span},
     graph::{Graph, Op},
 };
 
@@ -40,8 +40,12 @@ const FINER: i32 = 4;
 /// inverse.
 const MOST_COARSER: i32 = 120;
 
-/// Beyond the samples, an inverse root goes on by this factor.
+/// Beyond the samples, functions of positive numbers go on by this factor.
 const ROOM: f64 = 1.25;
+
+/// A function that is steeper by more bits is as good as a jump. An inverse root of the smallest
+/// epsilon has so many.
+const MOST_SLOPE: f64 = 160.0;
 
 /// A window spans at most `2^(MOST_DOUBLINGS + 1)` integers.
 const MOST_DOUBLINGS: u32 = 28;
@@ -71,7 +75,8 @@ impl Builder<'_> {
             true => fraction,
             false => {
                 // Two bits more than the result's where slopes are at most 1.
-                let slope = function.steepest(argument.low).log2().ceil().max(0.0);
+                let slope = function.steepest([argument.low, argument.high]);
+                let slope = slope.log2().ceil().clamp(0.0, MOST_SLOPE);
                 let finest = fraction + slope as i32 + 2;
                 match is_spread(function, argument) {
                     true => fraction_of_entries(shape, finest) + FINER,
@@ -145,22 +150,25 @@ impl Builder<'_> {
     }
 }
 
-/// Widens the ranges of inverse roots and of their arguments, which are clamped to them: an input
-/// may have a less usual scale than all samples.
+/// Widens the ranges of functions of positive numbers and of their arguments, which are clamped to
+/// them: an input may have a less usual scale than all samples.
 pub(super) fn leave_room(graph: &Graph, profile: &Profile, margin: f32, ranges: &mut [Range]) {
     for (index, node) in graph.nodes.iter().enumerate() {
-        if matches!(&node.op, Op::Function { function } if !function.has_limits()) {
+        if matches!(&node.op, Op::Function { function } if function.span() == Span::Positive) {
             let argument = node.inputs[0];
             let wider = |value: usize, room| Range::around(&profile.values[value], margin, room);
-            ranges[index] = wider(index, ROOM);
+            // Logarithms have both signs.
+            if profile.values[index].min >= 0.0 {
+                ranges[index] = wider(index, ROOM);
+            }
             ranges[argument] = wider(argument, ROOM * ROOM);
         }
     }
 }
 
-/// Whether a function without limits changes too much over its arguments for one table.
+/// Whether a function that others are divided by changes too much over its arguments for one table.
 fn is_spread(function: Function, argument: Range) -> bool {
-    !function.has_limits() && argument.low * SPREAD < argument.high
+    function.divides() && argument.low * SPREAD < argument.high
 }
 
 /// The most fraction bits of an argument, up to `finest`, with which every integer has an entry.
@@ -213,7 +221,7 @@ pub(super) struct Shape {
     /// The argument's least and largest integer.
     pub(super) clamp: (i32, i32),
     /// The least argument at which the function counts, in steps: the least of the samples where
-    /// it has no limits.
+    /// these are positive.
     least: f64,
     /// The value's least and largest integer.
     pub(super) value: (i32, i32),
@@ -237,18 +245,15 @@ impl Shape {
         let step = f64::from(-fractions[0]).exp2();
         let below = |x: f64| (function.at(-x) - function.limit_below()).abs() < half;
         let above = |x: f64| (function.at(x) - function.limit_above(x)).abs() < half;
-        let mut window = match function.has_limits() {
-            true => (
-                -reach(below, step, -i64::from(low)),
-                reach(above, step, i64::from(high) + 1),
-            ),
-            false => (
-                0,
-                (i64::from(high) + 1)
-                    .max(1)
-                    .unsigned_abs()
-                    .next_power_of_two() as i64,
-            ),
+        let (before, end) = (-i64::from(low), i64::from(high) + 1);
+        let around = |most: i64| match most > 0 {
+            true => most.unsigned_abs().next_power_of_two() as i64,
+            false => 0,
+        };
+        let mut window = match function.span() {
+            Span::Limits => (-reach(below, step, before), reach(above, step, end)),
+            Span::Positive => (0, around(end.max(1))),
+            Span::Samples => (-around(before), around(end)),
         };
         match window {
             (0, 0) => window = (-1, 0),
@@ -267,9 +272,9 @@ impl Shape {
             fractions,
             seen,
             clamp: (least, (most as i32).max(least)),
-            least: match function.has_limits() {
-                true => f64::NEG_INFINITY,
-                false => argument.low / step,
+            least: match function.span() {
+                Span::Positive => argument.low / step,
+                _ => f64::NEG_INFINITY,
             },
             value,
             window,
@@ -353,7 +358,7 @@ impl Shape {
 
     /// The entry that stands for all arguments beyond an end of the window, too.
     pub(super) fn limit(&self, start: i64, end: i64) -> Option<f64> {
-        if !self.function.has_limits() {
+        if self.function.span() != Span::Limits {
             return None;
         }
         let step = f64::from(-self.fractions[0]).exp2();

@@ -81,12 +81,13 @@ fn exponents(graph: &Graph, samples: &[f32], channels: usize) -> Option<Vec<i8>>
 }
 
 /// The power of two that brings a channel's spread near `most`, its values not beyond
-/// [`MOST_ABOVE`]; those of a constant come down to that.
+/// [`MOST_ABOVE`]. Constants come up to `most`, or down to what is not beyond.
 fn exponent([spread, size]: [f64; 2], most: f64) -> i8 {
     let room = MOST_ABOVE.exp2() * most / size;
     let factor = match spread > 0.0 {
         true => room.max(1.0).min(most / spread),
-        false => room.min(1.0),
+        false if size == 0.0 => 1.0,
+        false => room.min(1.0).max(most / size),
     };
     factor.log2().floor().clamp(-MOST_BITS, MOST_BITS) as i8
 }
@@ -125,8 +126,8 @@ mod tests {
         assert_eq!(of(1e-30, 1e-30), 40);
         // Values far from zero are not brought further away than 2^10 of the largest spread.
         assert_eq!([of(1.0, 4096.0), of(1.0, 1e6)], [1, 0]);
-        // Constants come down to that.
+        // Constants come down to that, and up to the largest spread.
         assert_eq!([of(0.0, 0.0), of(0.0, 100.0), of(0.0, 16384.0)], [0, 0, -1]);
-        assert_eq!(of(0.0, 1e30), -40);
+        assert_eq!([of(0.0, 1e30), of(0.0, 1.0), of(0.0, 1e-30)], [-40, 3, 40]);
     }
 }

@@ -38,7 +38,7 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
         case "Mul":
             return lowering.affine(site, value, mul=constant)
     if not left:
-        site.fail("it divides by a computed value, which is not supported", f"divide by a constant, {CUT}")
+        return lowering.affine(site, lowering.reciprocal(site, value), mul=constant)
     with np.errstate(all="ignore"):
         return lowering.affine(site, value, mul=1.0 / constant)
 
@@ -51,7 +51,7 @@ def _pow(lowering: Lowering, site: Site) -> Value:
     value, exponent = lowering.value(site), lowering.required(site, 1)
     power = float(exponent.reshape(())) if exponent.size == 1 else math.nan
     if math.isclose(power, 0.5, rel_tol=1e-6):
-        return lowering.emit(site, {"kind": "sqrt"}, [value], value.inner)
+        return lowering.root(site, value)
     if not (power.is_integer() and 1 <= power <= MAX_POWER):
         site.fail(f"only whole exponents from 1 to {MAX_POWER} are supported", f"replace it by a polynomial, {CUT}")
     # By squaring, from the second-highest bit of the exponent down: the fewest products one after
@@ -66,7 +66,7 @@ def _pow(lowering: Lowering, site: Site) -> Value:
 
 def _arithmetic_values(lowering: Lowering, site: Site, kind: str, left: Value, right: Value) -> Value:
     if kind == "Div":
-        site.fail("it divides by a computed value, which is not supported", f"divide by a constant, {CUT}")
+        return lowering.times(site, left, lowering.reciprocal(site, right))
     if kind == "Mul":
         return lowering.times(site, left, right)
     return lowering.minus(site, left, right) if kind == "Sub" else lowering.plus(site, left, right)

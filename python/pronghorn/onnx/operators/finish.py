@@ -8,19 +8,23 @@ from typing import Any
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import OTHER_AXIS, Lowering, Value
+from pronghorn.onnx.operators.exponentials import log_softmax_within, softmax_within
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
 PLAIN = {"Exp": "exp", "Log": "log", "Sigmoid": "sigmoid", "Sqrt": "sqrt"}
-"""Functions of each value."""
+"""Functions of each value. Within a network they have tables; a Sigmoid is one until something reads it."""
 
 
 @operator(*PLAIN, on_result=True, pointwise=True)
 def _plain(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
-    made = lowering.nodes[value.index]
     # The attribute is that of endings.py.
     less_one = site.operator == "Exp" and bool(site.integer("minus_one", 0))
+    if site.operator != "Sigmoid" and lowering.is_within(site):
+        result = lowering.function(site, lowering.value_within(site), PLAIN[site.operator])
+        return lowering.affine(site, result, add=-1.0) if less_one else result
+    value = lowering.value(site)
+    made = lowering.nodes[value.index]
     if site.operator == "Exp" and not less_one and made["op"].get("of") == "log_softmax":
         before = Value(made["inputs"][0], value.shape)
         return _softmax_over(lowering, site, before, [made["op"]["axis"] + 1])
@@ -35,6 +39,9 @@ def _softmax(lowering: Lowering, site: Site) -> Value:
 
 
 def _softmax_over(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> Value:
+    if lowering.is_within(site):
+        value = lowering.value_within(site)
+        return softmax_within(lowering, site, value, _axis(lowering, site, value, axes) + int(value.batched))
     op: dict[str, Any] = {"kind": "softmax"}
     if value.batched and _is_whole(value, axes):
         return lowering.emit(site, op, [value], value.inner)
@@ -50,6 +57,8 @@ def _log_softmax(lowering: Lowering, site: Site) -> Value:
         problem = f"it subtracts a column from a value of shape {list(value.shape)}"
         site.fail(problem, f"keep the axis of the sum (keepdims=1), {CUT}")
     axis = _axis(lowering, site, value, _softmax_axes(lowering, site, value))
+    if lowering.is_within(site):
+        return log_softmax_within(lowering, site, lowering.value_within(site), axis + int(value.batched))
     made = lowering.emit(site, {"kind": "along", "of": "log_softmax", "axis": axis}, [value], value.inner)
     return lowering.in_shape_of(value, made)
 

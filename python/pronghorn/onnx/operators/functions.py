@@ -7,8 +7,12 @@ from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
 PLAIN = {
+    "Atan": "atan",
+    "Cos": "cos",
+    "Erf": "erf",
     "HardSwish": "hard_swish",
     "Mish": "mish",
+    "Sin": "sin",
     "Softplus": "softplus",
     "Softsign": "softsign",
     "Tanh": "tanh",
@@ -22,6 +26,11 @@ LEAST, MOST = 1 / 8, 8.0
 @operator(*PLAIN, pointwise=True)
 def _plain(lowering: Lowering, site: Site) -> Value:
     return lowering.function(site, lowering.value(site), PLAIN[site.operator])
+
+
+@operator("Reciprocal", pointwise=True)
+def _reciprocal(lowering: Lowering, site: Site) -> Value:
+    return lowering.reciprocal(site, lowering.value(site))
 
 
 @operator("Swish", pointwise=True)

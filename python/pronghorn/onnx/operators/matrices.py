@@ -8,9 +8,16 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Floats, Lowering, Value
+from pronghorn.onnx.operators.pooling import mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
+
+MOST_SUMS = 1 << 12
+"""Values that a CumSum sums up, at most: its matrix has the square of them."""
+
+MOST_PRODUCTS = 1 << 20
+"""Products of two values that one MatMul may take: as many take some hundred megabytes."""
 
 
 @operator("Gemm", unbatched=True)
@@ -35,11 +42,30 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
     return _matmul_last(lowering, site, value, weight, bias)
 
 
+@operator("CumSum", unbatched=True)
+def _cum_sum(lowering: Lowering, site: Site) -> Value:
+    """Sums up to each place: a matrix of ones below its diagonal."""
+    value = lowering.value(site)
+    given = lowering.required(site, 1)
+    if given.size != 1:
+        site.fail(f"its axis has {given.size} numbers", "repair the model")
+    axis = site.axis(int(given.reshape(())), len(value.shape))
+    lowering.keeps_images(site, value, [axis])
+    count, inner = value.shape[axis], axis - int(value.batched)
+    if count > MOST_SUMS:
+        site.fail(f"it sums {count} values up", f"at most {MOST_SUMS} are supported, {CUT}")
+    sums = np.tril(np.ones((count, count), np.float32), -1 if site.integer("exclusive", 0) else 0)
+    order = [*(place for place in range(len(value.inner)) if place != inner), inner]
+    last = lowering.transpose(site, Value(value.index, (1, *value.inner)), order)
+    made = _matmul_last(lowering, site, last, sums.T if site.integer("reverse", 0) else sums)
+    return lowering.in_shape_of(value, lowering.transpose(site, made, [order.index(at) for at in range(len(order))]))
+
+
 @operator("MatMul", unbatched=True)
 def _matmul(lowering: Lowering, site: Site) -> Value:
     names = site.input(0), site.input(1)
     if all(name in lowering.values for name in names):
-        site.fail("a product of two values (as in attention) is not supported", f"use constant weights, {CUT}")
+        return _product(lowering, site, lowering.value(site, 0), lowering.value(site, 1))
     left = names[0] in lowering.values
     value, matrix = (lowering.value(site, 0 if left else 1), lowering.required(site, 1 if left else 0))
     if matrix.ndim > 2 and all(size == 1 for size in matrix.shape[:-2]) and len(value.shape) >= matrix.ndim:
@@ -56,6 +82,35 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
         problem,
         "supported are value (..., K) times matrix (K, N) or vector (K), and matrix (M, K) times value (batch, K, P)",
     )
+
+
+def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
+    """`(batch, ..., M, K)` times `(batch, ..., K, N)`, both computed, as in attention: all products of two values, of
+    which `K` each are added up.
+    """
+    shapes = f"values of shapes {list(left.shape)} and {list(right.shape)}"
+    if not (left.batched and right.batched) or len(left.inner) != len(right.inner) or len(left.inner) < 2:
+        site.fail(f"it multiplies {shapes}", "give both the batch first, and one number of dimensions")
+    *outer, rows, inner = left.inner
+    *other, count, columns = right.inner
+    if outer != other or inner != count:
+        site.fail(f"it multiplies {shapes}, which do not fit", "repair the model")
+    parts = math.prod(outer)
+    if parts * rows * inner * columns > MOST_PRODUCTS:
+        problem = f"it multiplies {shapes}: {parts * rows * inner * columns} products of two values"
+        site.fail(problem, f"at most {MOST_PRODUCTS} are supported: use constant weights, {CUT}")
+    first = lowering.reshape(site, left, (parts * rows, 1, inner))
+    turned = lowering.transpose(site, lowering.reshape(site, right, (parts, count, columns)), [0, 2, 1])
+    if parts > 1:
+        place = lambda row: row // rows  # noqa: E731
+        second = lowering.take(site, turned, 0, parts * rows, place)
+    else:
+        second = turned
+    products = lowering.times(site, first, second)
+    full = 1 << (inner - 1).bit_length()
+    filled = lowering.zeros_around(site, products, [0, 0, 0], [0, 0, full - inner])
+    total = lowering.affine(site, mean(lowering, site, filled, [3], keep=False), mul=float(full))
+    return lowering.reshape(site, total, (*outer, rows, columns))
 
 
 def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:

@@ -20,8 +20,8 @@ from pronghorn.onnx.site import Site
 OF_CHANNELS = 21
 """The opset from which GroupNormalization has a factor and a summand for each channel."""
 
-LEAST_EPSILON, MOST_EPSILON = 1e-12, 1.0
-"""A smaller epsilon counts as the least: it matters to no value of float32 but zero."""
+LEAST_EPSILON, MOST_EPSILON = 1e-20, 1.0
+"""A smaller epsilon counts as the least: it matters to values below 1e-9 alone, which have no fixed point."""
 
 
 @operator("LayerNormalization", unbatched=True)

@@ -55,7 +55,7 @@ def _global_average_pool(lowering: Lowering, site: Site) -> Value:
 @operator("GlobalMaxPool", unbatched=True)
 def _global_max_pool(lowering: Lowering, site: Site) -> Value:
     value, parts = channels_of_parts(lowering, site, lowering.value(site))
-    made = _maximum(lowering, site, value, list(range(2, len(value.shape))), keep=True)
+    made = maximum(lowering, site, value, list(range(2, len(value.shape))), keep=True)
     return parts_of_channels(lowering, site, made, parts)
 
 
@@ -67,7 +67,7 @@ def _reduce_squares(lowering: Lowering, site: Site) -> Value:
     total = _over_axes(lowering, site, square, "ReduceSum")
     if site.operator == "ReduceSumSquare":
         return total
-    return lowering.in_shape_of(total, lowering.emit(site, {"kind": "sqrt"}, [total], total.inner))
+    return lowering.in_shape_of(total, lowering.root(site, total))
 
 
 @operator("ReduceMin", unbatched=True)
@@ -89,7 +89,7 @@ def _over_axes(lowering: Lowering, site: Site, value: Value, kind: str) -> Value
     if not axes and site.integer("noop_with_empty_axes", 0):
         return value
     found = site.axes(axes, rank) if axes else list(range(rank))
-    pool = {"ReduceMax": _maximum, "ReduceProd": _product}.get(kind, mean)
+    pool = {"ReduceMax": maximum, "ReduceProd": _product}.get(kind, mean)
     reduced = pool(lowering, site, value, found, bool(site.integer("keepdims", 1)))
     count = math.prod(value.shape[axis] for axis in found)
     return lowering.affine(site, reduced, mul=count) if kind == "ReduceSum" else reduced
@@ -109,7 +109,7 @@ def mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bo
     return _reduced(lowering, site, value, axes, keep, whole)
 
 
-def _maximum(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
+def maximum(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
     """Maximum over axes (batch counted)."""
 
     def whole(image: Value) -> Value:

@@ -12,16 +12,28 @@ from pronghorn.onnx.site import Site
 SIGN_KEPT = ("max_pool", "average_pool", "global_average_pool", "reshape", "transpose", "pad", "add", "concat", "take")
 """Operators whose result is not negative where their inputs are not."""
 
+UNBOUNDED = ("exp", "exp_m1", "log", "sqrt")
+"""Ends whose results integers may cut off."""
+
+NEARLY_ONE = 0.98
+"""Integers up to here cut off nothing of a Sigmoid that matters."""
+
 
 @operator("QuantizeLinear", on_result=True)
 def _quantize(lowering: Lowering, site: Site) -> Value:
     value, found = lowering.value(site), _scale(lowering, site)
     lowering.quantised[site.node.output[0]] = found
-    if lowering.finish_of(value) is not None:
+    is_inside = site.node.output[0] in lowering.inside
+    finish = lowering.without_sigmoid(value) if is_inside else lowering.finish_of(value)
+    if finish in UNBOUNDED:
+        name = site.input(0)
+        advice = f"end the model before it (--output {name}, output={name!r}), and round the result"
+        site.fail("it rounds what the client computes to integers that may not reach as far", advice)
+    if finish is not None:
         # The client computes it, in floats.
         return value
     # The quantiser drops a ReLU or Clip where saturation does its work: where the least integer is zero.
-    if found.low == 0 and not _is_nonnegative(lowering, value):
+    if found.low == 0 and not (_is_nonnegative(lowering, value) or _is_below(lowering, value, found.high)):
         return lowering.clip(site, value, 0.0, found.high)
     return value
 
@@ -44,6 +56,12 @@ def _scale(lowering: Lowering, site: Site) -> Quantised:
         site.fail("its scale or its type is not that of integers with one scale", f"{FLOAT_MODEL}, {CUT}")
     kinds = np.iinfo(zero.dtype)
     return Quantised(scale.item(), zero.item(), kinds.min, kinds.max)
+
+
+def _is_below(lowering: Lowering, value: Value, most: float) -> bool:
+    """Whether a value is a Sigmoid's, and no integer cuts it off."""
+    op = lowering.nodes[value.index]["op"]
+    return op["kind"] == "function" and op["function"]["name"] == "sigmoid" and most >= NEARLY_ONE
 
 
 def _is_nonnegative(lowering: Lowering, value: Value) -> bool:

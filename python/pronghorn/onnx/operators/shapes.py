@@ -221,7 +221,7 @@ def _no_and_yes(lowering: Lowering, site: Site) -> Value:
     Of one score these are two probabilities that add up to 1. Of others they are `Sigmoid(Concat(-z, z))`.
     """
     value = lowering.value(site)
-    if value.shape == (1, 1) and site.axis(site.integer("axis", 1), 2) == 1:
+    if value.shape == (1, 1) and site.axis(site.integer("axis", 1), 2) == 1 and not lowering.is_within(site):
         scores = lowering.linear(site, value, np.array([[-0.5], [0.5]]), np.zeros(2))
         return lowering.emit(site, {"kind": "softmax"}, [scores], scores.inner)
     scores = _joined(lowering, site, [lowering.affine(site, value, mul=-1.0), value])

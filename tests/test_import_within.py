@@ -1,0 +1,162 @@
+"""Softmax, divisions and functions without limits within a network, which the client computes at its end alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from onnx import NodeProto
+
+import pronghorn
+from helpers import check, floats, model, node
+from pronghorn import PlanError
+from pronghorn.onnx import ImportedModel, import_onnx
+
+ROWS = ("N", 6)
+STEPS = ("N", 5, 4)
+
+
+def kinds(imported: ImportedModel) -> list[str]:
+    nodes = json.loads(imported.graph_json)["nodes"]
+    return [entry["op"].get("function", entry["op"]).get("name", entry["op"]["kind"]) for entry in nodes]
+
+
+ATTENTION = [
+    node("MatMul", "x score", "s"),
+    node("Softmax", "s", "a", axis=1),
+    node("Mul", "x a", "weighted"),
+    node("ReduceSum", "weighted one", "pooled", keepdims=0),
+    node("MatMul", "pooled last", "y"),
+]
+GATES = [
+    node("Gemm", "x u", "s"),
+    node("Softmax", "s", "g", axis=-1),
+    node("Gemm", "x v", "experts"),
+    node("Mul", "g experts", "mixed"),
+    node("Gemm", "mixed w", "y"),
+]
+TWO_GATES = [
+    node("Gemm", "x two", "s"),
+    node("Softmax", "s", "g", axis=1),
+    node("Gemm", "x v2", "experts"),
+    node("Mul", "g experts", "mixed"),
+    node("Gemm", "mixed w2", "y"),
+]
+CONSTANTS = {
+    "score": floats(4, 1),
+    "one": np.array([1]),
+    "last": floats(4, 2),
+    "u": floats(6, 3),
+    "v": floats(6, 3),
+    "w": floats(3, 2),
+    "two": floats(6, 2),
+    "v2": floats(6, 2),
+    "w2": floats(2, 2),
+    "half": np.float32(0.5),
+    "gentle": floats(6, 3) / 4,
+}
+NETWORKS: dict[str, tuple[list[NodeProto], tuple[str | int, ...]]] = {
+    "attention": (ATTENTION, STEPS),
+    "gates": (GATES, ROWS),
+    "two gates": (TWO_GATES, ROWS),
+    "log softmax": (
+        [node("Gemm", "x u", "s"), node("LogSoftmax", "s", "l", axis=1), node("Gemm", "l w", "y")],
+        ROWS,
+    ),
+    "log sum exp": (
+        [node("Gemm", "x u", "s"), node("ReduceLogSumExp", "s", "l", axes=[1], keepdims=1), node("Mul", "l s", "y")],
+        ROWS,
+    ),
+    "quotient": (
+        [
+            node("Gemm", "x u", "s"),
+            node("Softplus", "x", "p"),
+            node("ReduceMean", "p", "m", axes=[1]),
+            node("Div", "s m", "y"),
+        ],
+        ROWS,
+    ),
+    "inverse": (
+        [
+            node("Softplus", "x", "p"),
+            node("Add", "p half", "q"),
+            node("Reciprocal", "q", "r"),
+            node("Gemm", "r u", "y"),
+        ],
+        ROWS,
+    ),
+    "share": (
+        [node("Softplus", "x", "p"), node("Add", "p half", "q"), node("Div", "half q", "r"), node("Gemm", "r u", "y")],
+        ROWS,
+    ),
+    "logarithm": (
+        [node("Softplus", "x", "p"), node("Add", "p half", "q"), node("Log", "q", "r"), node("Gemm", "r u", "y")],
+        ROWS,
+    ),
+    "root": (
+        [node("Softplus", "x", "p"), node("Add", "p half", "q"), node("Sqrt", "q", "r"), node("Gemm", "r u", "y")],
+        ROWS,
+    ),
+    "power": (
+        [node("Softplus", "x", "p"), node("Add", "p half", "q"), node("Pow", "q half", "r"), node("Gemm", "r u", "y")],
+        ROWS,
+    ),
+    **{
+        name: ([node("Gemm", "x gentle", "s"), node(kind, "s", "r"), node("Gemm", "r w", "y")], ROWS)
+        for name, kind in (("exp", "Exp"), ("sin", "Sin"), ("cos", "Cos"), ("atan", "Atan"), ("erf", "Erf"))
+    },
+    "less one": (
+        [node("Gemm", "x gentle", "s"), node("Exp", "s", "e"), node("Sub", "e unit", "r"), node("Gemm", "r w", "y")],
+        ROWS,
+    ),
+}
+
+
+def network(name: str) -> pronghorn.Model:
+    nodes, shape = NETWORKS[name]
+    used = {each for one in nodes for each in one.input}
+    constants = {key: value for key, value in (CONSTANTS | {"unit": np.float32(1)}).items() if key in used}
+    proto = model(nodes, shape, constants)
+    check(proto)
+    return pronghorn.load(proto, samples=floats(64, *shape[1:]))
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_equal_the_oracle(name: str, trust: str) -> None:
+    loaded = network(name)
+    held_out = floats(64, *loaded.input_shape)
+    report = loaded.verify(held_out[:2], trust=trust)
+    assert report.disagreements == 0
+    scored = loaded.verify(held_out, trust=trust, secure=False)
+    aim = loaded.plan(trust).expected_error.aim
+    assert scored.expected_error < 1.5 * aim
+    assert scored.relative_error < 3 * aim
+
+
+def test_two_shares_are_sigmoids() -> None:
+    nodes, shape = NETWORKS["two gates"]
+    used = {each for one in nodes for each in one.input}
+    imported = import_onnx(model(nodes, shape, {key: value for key, value in CONSTANTS.items() if key in used}))
+    assert "sigmoid" in kinds(imported)
+    assert not {"decay", "max_pool"} & set(kinds(imported))
+
+
+def test_ends_stay_the_clients() -> None:
+    for kind in ("Softmax", "LogSoftmax", "Exp"):
+        nodes = [node("Gemm", "x u", "s"), node(kind, "s", "y")]
+        assert len(check(model(nodes, ROWS, {"u": floats(6, 3)})).finish) == 1
+
+
+def test_divisors_are_positive() -> None:
+    nodes = [node("Gemm", "x u", "s"), node("Div", "half s", "y")]
+    proto = model(nodes, ROWS, {"u": floats(6, 3), "half": np.float32(0.5)})
+    loaded = pronghorn.load(proto, samples=floats(64, 6))
+    with pytest.raises(PlanError, match=r"node_y divides by values down to -\d[\s\S]*only positive"):
+        loaded.plan()
+
+
+def test_ciphertexts_have_no_such_function() -> None:
+    with pytest.raises(PlanError, match="is no polynomial"):
+        network("gates").plan("encrypted")
