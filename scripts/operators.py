@@ -80,8 +80,21 @@ SCALES = np.array([1, 1, 2, 2], np.float32)
 POOL = {"kernel_shape": [2, 2]}
 EXAMPLES = {
     **dict.fromkeys(("Abs", "Relu", "LeakyRelu", "HardSigmoid", "Neg", "Identity", "Dropout", "Flatten"), Example()),
-    **dict.fromkeys(("Elu", "Celu", "Selu", "Mish", "HardSwish", "Softplus", "Softsign", "Tanh"), Example(opset=22)),
+    **dict.fromkeys(("Elu", "Celu", "Selu", "Mish", "HardSwish", "Softsign", "Tanh"), Example(opset=22)),
     **dict.fromkeys(("Swish", "Gelu"), Example(opset=24)),
+    **dict.fromkeys(("Atan", "Cos", "Erf", "Sin"), Example()),
+    **dict.fromkeys(("Exp within a network", "Softplus"), Example(shape=ROW)),
+    **dict.fromkeys(
+        ("Log within a network", "Reciprocal", "Sqrt within a network"),
+        Example(shape=ROW, before=[("Softplus", ["v"], ["p"], {})], value="p"),
+    ),
+    **dict.fromkeys(
+        ("LogSoftmax within a network", "Softmax within a network"), Example(attributes={"axis": 1}, shape=ROW)
+    ),
+    "CumSum": Example([integers(1)], shape=SEQUENCE),
+    "Div of values": Example(["p"], shape=ROW, before=[("Softplus", ["v"], ["p"], {})]),
+    "MatMul of values": Example(["t"], shape=SEQUENCE, before=[("Transpose", ["v"], ["t"], {"perm": [0, 2, 1]})]),
+    "ReduceLogSumExp": Example(attributes={"axes": [1]}, shape=ROW),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), Example()),
     **dict.fromkeys(("Softmax", "ArgMax"), Example(attributes={"axis": 1}, shape=ROW, last=True)),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min"), Example([floats(4, 1, 1) + 3])),

@@ -16,8 +16,6 @@ CONTROL_FLOW = "export without data-dependent control flow"
 
 BATCH = "train it with BatchNormalization in its place, which becomes part of a layer"
 
-CONVOLUTIONS = "use convolutions, or a recurrent network"
-
 PREPARE = "apply such steps before sending, and export the model without them"
 
 PREPARES = (
@@ -43,9 +41,10 @@ UNSUPPORTED = {
         ("it jumps", "compare features before sending"),
     ),
     "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
-    "Attention": ("it multiplies matrices that are both computed, and normalises the product", CONVOLUTIONS),
-    "com.microsoft.Attention": ("it multiplies matrices that are both computed", CONVOLUTIONS),
-    "com.microsoft.MultiHeadAttention": ("it multiplies matrices that are both computed", CONVOLUTIONS),
+    **dict.fromkeys(
+        ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention"),
+        ("it is several operators in one", "export with opset 17, which writes MatMul, Softmax and MatMul"),
+    ),
     "Einsum": ("it may multiply matrices that are both computed", "write it with MatMul and a constant matrix"),
     "ai.onnx.ml.SVMClassifier": (
         "its classes follow from votes over support vectors",

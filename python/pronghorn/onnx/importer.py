@@ -19,6 +19,7 @@ import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from pronghorn.errors import InputError, UnsupportedModelError
+from pronghorn.onnx.apart import keeps_apart
 from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
@@ -118,6 +119,31 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: something in it cannot be run; the error names it.
     """
+    try:
+        return _imported(model, shape, output)
+    except UnsupportedModelError as error:
+        # Nobody else's weights are copied for nothing: the model is read once more.
+        if (imported := _of_one_image(model, shape, output)) is None:
+            raise error from None
+        return imported
+
+
+def _of_one_image(model: Source, shape: ShapeOption, output: Output) -> ImportedModel | None:
+    """A model for one image, whose batch may move: of those with a free batch that keep images apart, where these run;
+    None for others.
+    """
+    try:
+        imported = _imported(model, shape, output, as_one=True)
+    except UnsupportedModelError:
+        return None
+    return imported if keeps_apart(imported.reference) else None
+
+
+def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = False) -> ImportedModel:
+    """The model as `import_onnx` reads it; `as_one`: of one image, though it leaves the batch open.
+
+    Raises: as `import_onnx`.
+    """
     proto, opset, name = read(model)
     names = class_names(proto.graph)
     wanted, row = _cut(proto, output)
@@ -132,7 +158,8 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     unrolled = unroll(proto, opset)
     if unrolled:
         refuse_large(proto)
-    one_image = source.type.tensor_type.shape.dim[0].dim_value == 1 or unrolled or _is_recurrent(proto)
+    is_fixed = source.type.tensor_type.shape.dim[0].dim_value == 1
+    one_image = is_fixed or as_one or unrolled or _is_recurrent(proto)
     lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
     lowering.parts = row.parts if row else {}
     lowering.start(source.name, sizes)

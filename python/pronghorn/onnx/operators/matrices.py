@@ -89,8 +89,10 @@ def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value
     which `K` each are added up.
     """
     shapes = f"values of shapes {list(left.shape)} and {list(right.shape)}"
-    if not (left.batched and right.batched) or len(left.inner) != len(right.inner) or len(left.inner) < 2:
+    if len(left.inner) != len(right.inner) or len(left.inner) < 2 or left.batched != right.batched:
         site.fail(f"it multiplies {shapes}", "give both the batch first, and one number of dimensions")
+    if not (left.batched or lowering.one_image):
+        lowering.refuse_unbatched(site, left)
     *outer, rows, inner = left.inner
     *other, count, columns = right.inner
     if outer != other or inner != count:
@@ -101,16 +103,13 @@ def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value
         site.fail(problem, f"at most {MOST_PRODUCTS} are supported: use constant weights, {CUT}")
     first = lowering.reshape(site, left, (parts * rows, 1, inner))
     turned = lowering.transpose(site, lowering.reshape(site, right, (parts, count, columns)), [0, 2, 1])
-    if parts > 1:
-        place = lambda row: row // rows  # noqa: E731
-        second = lowering.take(site, turned, 0, parts * rows, place)
-    else:
-        second = turned
+    # Each row of a part meets all columns of it.
+    second = turned if parts == 1 else lowering.take(site, turned, 0, parts * rows, lambda row: row // rows)
     products = lowering.times(site, first, second)
     full = 1 << (inner - 1).bit_length()
     filled = lowering.zeros_around(site, products, [0, 0, 0], [0, 0, full - inner])
     total = lowering.affine(site, mean(lowering, site, filled, [3], keep=False), mul=float(full))
-    return lowering.reshape(site, total, (*outer, rows, columns))
+    return lowering.in_shape_of(left, lowering.reshape(site, total, (*outer, rows, columns)))
 
 
 def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:

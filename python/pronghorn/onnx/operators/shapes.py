@@ -128,7 +128,7 @@ def _transpose(lowering: Lowering, site: Site) -> Value:
     if permutation[0] != 0 and not lowering.one_image:
         # Keras' TimeDistributed brings the steps to the front, and its layer then takes each by itself.
         steps = rank > 3 and permutation[:2] == [1, 0]
-        advice = "keep the batch first; attention is not supported, as it multiplies matrices that are both computed"
+        advice = "keep the batch first, and the images of a batch apart; or export with a batch of 1"
         if steps:
             advice = (
                 "keep the batch first; in place of Keras' TimeDistributed take one layer for all steps, such as Conv2D "

@@ -1,0 +1,128 @@
+"""Attention: products of computed matrices, and models whose batch moves, which are found to keep images apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import ModelProto, NodeProto
+
+import pronghorn
+from helpers import check, floats, model, node, run_native, run_onnx
+from pronghorn import UnsupportedModelError
+from pronghorn.onnx import import_onnx
+
+STEPS, WIDTH, HEADS = 6, 8, 2
+SIZES = {
+    "heads": np.array([0, STEPS, HEADS, WIDTH // HEADS]),
+    "back": np.array([0, STEPS, WIDTH]),
+    # Steps first, and the batch merged with the heads, as torch.nn.MultiheadAttention has them.
+    "merged": np.array([STEPS, -1, WIDTH // HEADS]),
+    "joined": np.array([STEPS, -1, WIDTH]),
+}
+WEIGHTS = {name: floats(WIDTH, WIDTH) / np.float32(np.sqrt(WIDTH)) for name in ("wq", "wk", "wv", "wo")}
+CONSTANTS = {**SIZES, **WEIGHTS, "half": np.float32(0.5), "last": floats(WIDTH, 3)}
+
+
+def network(nodes: list[NodeProto], batch: str | int = "N") -> ModelProto:
+    nodes = [*nodes, node("Add", "p x", "r"), node("ReduceMean", "r", "m", axes=[1], keepdims=0)]
+    nodes.append(node("MatMul", "m last", "y"))
+    used = {name for each in nodes for name in each.input}
+    return model(nodes, (batch, STEPS, WIDTH), {name: array for name, array in CONSTANTS.items() if name in used})
+
+
+def batch_first(scores: str = "half") -> list[NodeProto]:
+    """As scaled_dot_product_attention is exported."""
+    made = []
+    for name, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+        made += [node("MatMul", f"x w{name}", f"{name}0"), node("Reshape", f"{name}0 heads", f"{name}1")]
+        made.append(node("Transpose", f"{name}1", name, perm=perm))
+    return [
+        *made,
+        node("MatMul", "q k", "s0"),
+        node("Mul", f"s0 {scores}", "s"),
+        node("Softmax", "s", "a", axis=-1),
+        node("MatMul", "a v", "o1"),
+        node("Transpose", "o1", "o2", perm=[0, 2, 1, 3]),
+        node("Reshape", "o2 back", "o"),
+        node("MatMul", "o wo", "p"),
+    ]
+
+
+def steps_first() -> list[NodeProto]:
+    """As torch.nn.MultiheadAttention is exported: the batch moves behind the steps, and is merged with the heads."""
+    made = [node("Transpose", "x", "t", perm=[1, 0, 2])]
+    for name, perm in (("q", [1, 0, 2]), ("k", [1, 2, 0]), ("v", [1, 0, 2])):
+        made += [node("MatMul", f"t w{name}", f"{name}0"), node("Reshape", f"{name}0 merged", f"{name}1")]
+        made.append(node("Transpose", f"{name}1", name, perm=perm))
+    return [
+        *made,
+        node("MatMul", "q k", "s0"),
+        node("Mul", "s0 half", "s"),
+        node("Softmax", "s", "a", axis=-1),
+        node("MatMul", "a v", "o1"),
+        node("Transpose", "o1", "o2", perm=[1, 0, 2]),
+        node("Reshape", "o2 joined", "o"),
+        node("MatMul", "o wo", "p0"),
+        node("Transpose", "p0", "p", perm=[1, 0, 2]),
+    ]
+
+
+FORMS = {"batch first": batch_first(), "steps first": steps_first()}
+
+
+@pytest.mark.parametrize("batch", ["N", 1])
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_is_imported(form: str, batch: str | int) -> None:
+    proto = network(FORMS[form], batch)
+    imported = check(proto)
+    assert imported.free_batch == (batch == "N")
+    if batch == "N":
+        images = floats(5, STEPS, WIDTH)
+        wanted = run_onnx(proto, images).reshape(5, -1)
+        np.testing.assert_allclose(run_native(imported, images).reshape(5, -1), wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_equals_the_oracle(form: str, trust: str) -> None:
+    loaded = pronghorn.load(network(FORMS[form]), samples=floats(48, STEPS, WIDTH))
+    held_out = floats(48, STEPS, WIDTH)
+    assert loaded.verify(held_out[:2], trust=trust).disagreements == 0
+    scored = loaded.verify(held_out, trust=trust, secure=False)
+    aim = loaded.plan(trust).expected_error.aim
+    assert max(scored.expected_error, scored.relative_error) < 1.5 * aim
+
+
+def test_models_that_mix_images_are_refused() -> None:
+    """Attention among the images of a batch, the batch in the place of the steps."""
+    nodes = [
+        node("Transpose", "x", "t", perm=[1, 0, 2]),
+        node("Transpose", "t", "k", perm=[0, 2, 1]),
+        node("MatMul", "t k", "s"),
+        node("Softmax", "s", "a", axis=-1),
+        node("MatMul", "a t", "o"),
+        node("Transpose", "o", "p", perm=[1, 0, 2]),
+    ]
+    with pytest.raises(UnsupportedModelError, match="moves the first dimension, the batch"):
+        import_onnx(network(nodes))
+    # Of one image alone there is nothing to mix.
+    check(network(nodes, 1))
+
+
+def test_images_are_apart_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX's own evaluator tells, too."""
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    assert import_onnx(network(steps_first())).free_batch
+    mixing = [node("ReduceMean", "x", "c", axes=[0], keepdims=1), node("Sub", "x c", "p")]
+    with pytest.raises(UnsupportedModelError, match="batch"):
+        import_onnx(network(mixing))
+
+
+def test_products_of_other_shapes() -> None:
+    """A matrix of one part, and sums of no power of two."""
+    check(model([node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "x t", "y")], ("N", 3, 5)))
+    check(model([node("Transpose", "x", "t", perm=[0, 1, 3, 2]), node("MatMul", "t x", "y")], ("N", 2, 3, 5)))
+    with pytest.raises(UnsupportedModelError, match="one number of dimensions"):
+        import_onnx(
+            model([node("ReduceMean", "x", "m", axes=[1], keepdims=0), node("MatMul", "x m", "y")], ("N", 5, 5))
+        )
