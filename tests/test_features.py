@@ -528,3 +528,55 @@ def test_series_of_unlike_features_are_told_to_scale() -> None:
     loaded = pronghorn.load(model(nodes, ("N", 8, 3), constants), samples=spreads * floats(80, 8, 3))
     with pytest.raises(pronghorn.PlanError, match="bring each feature to a like size before sending"):
         loaded.plan()
+
+
+ENDS: dict[str, list[onnx.NodeProto]] = {
+    "one list": [node("Concat", "s i", "q", axis=1), node("Gemm", "q wide", "y")],
+    "embedded": [
+        node("Gemm", "i e", "emb"),
+        node("Concat", "s emb", "q", axis=1),
+        node("Gemm", "q deep", "h"),
+        node("Relu", "h", "r"),
+        node("Gemm", "r last", "y"),
+    ],
+    "wide and deep": [
+        node("Slice", "i from to axis", "some"),
+        node("Concat", "s some", "p", axis=1),
+        node("Gemm", "p deep", "h"),
+        node("Relu", "h", "r"),
+        node("Gemm", "r last", "d"),
+        node("Concat", "s i", "q", axis=1),
+        node("Gemm", "q wide", "w"),
+        node("Add", "d w", "y"),
+    ],
+    "bounded": [
+        node("Concat", "s i", "q", axis=1),
+        node("Clip", "q low high", "bound"),
+        node("Gemm", "bound wide", "y"),
+    ],
+}
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize("form", ENDS)
+def test_raw_numbers_beside_indicators(form: str, trust: str) -> None:
+    """Numbers that the model standardises, and categories that it embeds or takes as they are."""
+    nodes = [
+        node("Split", "x sizes", "numbers i", axis=1),
+        node("Sub", "numbers means", "c"),
+        node("Div", "c spreads", "s"),
+        *ENDS[form],
+    ]
+    constants = {"sizes": np.array([4, 3]), "means": MEANS, "spreads": SPREADS, "e": floats(3, 2), "deep": floats(6, 8)}
+    constants |= {"last": floats(8, 2), "wide": floats(7, 2), "low": np.float32(-3), "high": np.float32(3)}
+    constants |= {"from": np.array([0]), "to": np.array([2]), "axis": np.array([1])}
+    used = {name for each in nodes for name in each.input}
+    proto = model(nodes, ("N", 7), {name: array for name, array in constants.items() if name in used})
+    table = np.c_[rows(400), np.eye(3)[RANDOM.integers(0, 3, 400)]].astype(np.float32)
+    loaded = pronghorn.load(proto, samples=table[:300])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = loaded.plan(trust)
+    assert plan.expected_error.error <= 1.5 * plan.expected_error.aim
+    assert loaded.verify(table[300:], trust=trust, secure=False).relative_error < 3 * plan.expected_error.aim
+    assert loaded.verify(table[300:302], trust=trust).disagreements == 0

@@ -82,6 +82,14 @@ impl FeatureScales {
         (!fit).then(|| Self::of_reaches(&reaches, to, &[]))
     }
 
+    /// The scales with which features are about 1 in size: indicators and what layers make of others
+    /// may stand beside them, and these stay as they are. `None` as for [`Self::of_samples`].
+    pub fn near_one(samples: &[f32], features: usize) -> Option<Self> {
+        let reaches = Reach::of_all(samples, features)?;
+        let one = f64::from(HEADROOM).exp2();
+        (!Reach::are_alike(&reaches)).then(|| Self::of_reaches(&reaches, Some(one), &[]))
+    }
+
     /// The scales for samples of which the features `kept` have one value alone, which they keep.
     /// What is left of another value is nothing beside those of others. `None` with too few rows,
     /// or where no feature varies.

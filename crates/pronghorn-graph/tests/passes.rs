@@ -181,6 +181,26 @@ fn scales_of_columns_go_into_the_layers_behind() {
     assert_eq!(left(&net), ["Input", "Take", "Dense", "Relu"]);
 }
 
+/// Numbers that are standardised, and read beside indicators by several layers.
+#[test]
+fn scales_that_several_concatenations_read_go_into_the_layers_behind() {
+    let mut net = Net::new(&[8], 1);
+    let raw = net.affine(0, 8);
+    let numbers = net.take(raw, 0, &[0, 1, 2, 3]);
+    let numbers = net.affine(numbers, 4);
+    let classes = net.take(raw, 0, &[4, 5, 6, 7]);
+    let some = net.take(classes, 0, &[0, 1, 2]);
+    let deep = net.concat(&[numbers, some], 0);
+    let deep = net.dense(deep, 16);
+    let deep = net.same(Op::Relu, deep);
+    let deep = net.dense(deep, 1);
+    let wide = net.concat(&[numbers, classes], 0);
+    let wide = net.dense(wide, 1);
+    net.add(deep, wide);
+    let left = left(&net);
+    assert!(!left.contains(&"Affine"), "{left:?}");
+}
+
 /// What a layer does not read behind them stays one map before them.
 #[test]
 fn scales_of_columns_that_nothing_takes_up_stay() {

@@ -47,10 +47,10 @@ fn pass_concat(graph: &mut Graph, concat: usize) -> Option<()> {
         return None;
     }
     let inputs = graph.nodes[concat].inputs.clone();
-    let is_alone = |&input: &usize| only_reader(graph, input) == Some(concat);
+    // Another reader of a map keeps it, until that takes it up, too.
     let each: Vec<Option<(Vec<f64>, Vec<f64>)>> = inputs
         .iter()
-        .map(|input| row_constants(graph, *input).filter(|_| is_alone(input)))
+        .map(|&input| row_constants(graph, input))
         .collect();
     if each.iter().all(Option::is_none) {
         return None;

@@ -97,6 +97,17 @@ pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> O
     scaled_by(scales, samples, graph, folded)
 }
 
+/// The network on features that are about 1 in size, as those of no group: beside what layers make
+/// of other features, or indicators, large ones would hide these.
+pub(super) fn near_one(graph: &Graph, folded: &Graph, options: &BuildOptions) -> Option<Scaled> {
+    let (samples, features) = table(graph, options)?;
+    if !features::groups(graph).is_empty() {
+        return None;
+    }
+    let scales = FeatureScales::near_one(samples, features)?;
+    scaled_by(scales, samples, graph, folded)
+}
+
 /// The network on scaled features, of which some keep the one value that they have on samples:
 /// those beside whose weights others are nothing. A model has such weights that divides by the
 /// deviation and a little more. `None` where there is no such feature.

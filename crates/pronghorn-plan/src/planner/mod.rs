@@ -166,16 +166,19 @@ fn best(graph: &Graph, methods: Methods, options: &BuildOptions) -> Result<Built
             features::better(on_one_scale(methods), built, options.goal())
         }),
     };
-    if features::is_reached(&first) {
-        return first;
-    }
-    match features::with_constants(graph, &folded, options) {
-        Some(scaled) => {
-            let kept = precise_first(&|methods| on_scales(&scaled, methods));
-            features::much_closer(first, kept)
+    let others = [features::near_one, features::with_constants];
+    others.into_iter().fold(first, |first, scaled| {
+        if features::is_reached(&first) {
+            return first;
         }
-        None => first,
-    }
+        match scaled(graph, &folded, options) {
+            Some(scaled) => {
+                let other = precise_first(&|methods| on_scales(&scaled, methods));
+                features::much_closer(first, other)
+            }
+            None => first,
+        }
+    })
 }
 
 /// The model as it is, which plans are compared with.
