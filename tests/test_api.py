@@ -600,3 +600,23 @@ def test_failures_of_the_network_say_what_to_do(little: pronghorn.Model) -> None
         client = pronghorn.connect(server.address, TRUST)
     with pytest.raises(RunError, match=r"(?s)what to do.*connect again"):
         client.predict(x)
+
+
+@pytest.mark.parametrize("first", ["Div", "Mul", "Sub"])
+def test_models_that_scale_bytes_get_them(first: str) -> None:
+    """No warning says to divide what the model divides."""
+    before = {
+        "Div": [node("Div", "x many", "s")],
+        "Mul": [node("Reshape", "x shape", "r"), node("Mul", "r few", "s")],
+        "Sub": [node("Sub", "x middle", "c"), node("Div", "c many", "s")],
+    }[first]
+    nodes = [*before, node("Gemm", "s w", "y")]
+    constants = {"many": np.float32(255), "few": np.float32(1 / 255), "middle": np.float32(127), "w": floats(6, 4)}
+    used = {name for each in nodes for name in each.input}
+    kept = {name: array for name, array in (constants | {"shape": np.array([0, -1])}).items() if name in used}
+    pixels = np.random.default_rng(4).integers(0, 256, (20, 6)).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pronghorn.load(model(nodes, ("N", 6), kept), samples=pixels)
+    with pytest.warns(InputWarning, match="whole numbers up to 255"):
+        pronghorn.load(model([node("Gemm", "x w", "y")], ("N", 6), {"w": constants["w"]}), samples=pixels)

@@ -280,7 +280,7 @@ class Model(Shaped):
         # An input for each column has its name.
         known = self.columns_of(list(samples) if isinstance(samples, Mapping) else frame_names(samples))
         prepared = as_inputs(samples, self.input_shape, "samples", known, self.inputs)
-        if not self.takes_integers:
+        if not (self.takes_integers or self._imported.scales_bytes):
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
         names = tuple(columns or ()) or known or frame_names(samples)

@@ -37,6 +37,12 @@ Output = str | Sequence[str] | None
 
 SLIM_SKIPS = ["graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying"]
 
+MOVES = ("reshape", "take", "transpose", "pad")
+"""Operators of the graph that leave numbers as they are."""
+
+MOST_OF_BYTES = 1 / 32
+"""The largest factor that bytes are brought to a usual size with: 1 / 255 divided by a deviation."""
+
 
 @dataclass(frozen=True)
 class ImportedModel:
@@ -89,6 +95,22 @@ class ImportedModel:
         operators = [node["op"] for node in json.loads(self.graph_json)["nodes"]]
         # Such operators stand at the end of the graph only.
         return [f"{op['of']}_along" if "of" in op else op["kind"] for op in operators if op["kind"] in FINISH]
+
+    @property
+    def scales_bytes(self) -> bool:
+        """Whether the network begins with a factor that brings bytes to numbers of a usual size."""
+        nodes = json.loads(self.graph_json)["nodes"]
+        moved, factors = {0}, list[float]()
+        for index, node in enumerate(nodes):
+            if not moved.intersection(node["inputs"]):
+                continue
+            op = node["op"]
+            if op["kind"] in MOVES or (op["kind"] == "affine" and op["mul"] is None):
+                moved.add(index)
+            else:
+                is_factor = op["kind"] == "affine"
+                factors.append(float(np.abs(self.tensors[op["mul"]]).max()) if is_factor else 1.0)
+        return bool(factors) and max(factors) <= MOST_OF_BYTES
 
     def with_class(self) -> ImportedModel:
         """The model whose result is the class.

@@ -150,7 +150,8 @@ def _clip(inputs: list[Points], attributes: dict[str, float]) -> Points:
 
 
 def _sigmoid(x: Points) -> Points:
-    return 1 / (1 + np.exp(-x))
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
 
 
 def _softplus(x: Points) -> Points:
