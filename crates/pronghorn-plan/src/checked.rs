@@ -40,6 +40,9 @@ const MAX_ELEMENTS: usize = 1 << 27;
 /// once.
 const MAX_CIRCUIT_VALUES: usize = 1 << 12;
 
+/// What the refusal of more says of them.
+pub(crate) const OWN_CIRCUITS: &str = "circuits of their own";
+
 /// Most additions or comparisons of all pools of one image.
 const MAX_POOLED: usize = 1 << 32;
 
@@ -602,8 +605,8 @@ fn check_shares(plan: &Plan, forms: &[ShareForm]) -> Result<(), (usize, String)>
         circuits = circuits.saturating_add(in_circuits);
         if windows > MAX_ELEMENTS || circuits > MAX_CIRCUIT_VALUES {
             let reason = format!(
-                "the windows up to here have {windows} values, {circuits} of them in circuits of \
-                 their own: more than {MAX_ELEMENTS} or {MAX_CIRCUIT_VALUES}"
+                "the windows up to here have {windows} values, {circuits} of them in {OWN_CIRCUITS}: \
+                 more than {MAX_ELEMENTS} or {MAX_CIRCUIT_VALUES}"
             );
             return Err((index, reason));
         }

@@ -101,7 +101,7 @@ GROUPS = {
     ],
     "small": [
         *_networks("torchscript", "small", " ".join(small.MODELS)),
-        *_networks("dynamo", "small", "mlp ecg lenet tcn residual"),
+        *_networks("dynamo", "small", "mlp ecg lenet tcn residual transformer"),
     ],
     "tables": _networks("skl2onnx", "sklearn", " ".join(tables.MODELS)),
     "keras": _networks("keras", "keras", " ".join(kerases.MODELS)),

@@ -179,6 +179,55 @@ def _super_resolution(nn: Any) -> Any:
     return nn.Sequential(nn.Conv2d(1, 16, 5, padding=2), nn.ReLU(), nn.Conv2d(16, 4, 3, padding=1), nn.PixelShuffle(2))
 
 
+def _encoder(nn: Any) -> Any:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="gelu", batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def _transformer(nn: Any) -> Any:
+    class Transformer(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.last = _encoder(nn), nn.Linear(16, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.inner(x).mean(1))
+
+    return Transformer()
+
+
+def _vision_transformer(nn: Any) -> Any:
+    import torch
+
+    class VisionTransformer(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.patches = nn.Conv2d(3, 16, 4, stride=4)
+            self.places = nn.Parameter(0.02 * torch.randn(1, 17, 16))
+            self.first = nn.Parameter(torch.zeros(1, 1, 16))
+            self.inner, self.last = _encoder(nn), nn.Linear(16, 10)
+
+        def forward(self, x: Any) -> Any:
+            patches = self.patches(x).flatten(2).transpose(1, 2)
+            steps = torch.cat([self.first.expand(len(x), -1, -1), patches], 1) + self.places
+            return self.last(self.inner(steps)[:, 0])
+
+    return VisionTransformer()
+
+
+def _mixture(nn: Any) -> Any:
+    class Mixture(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate, self.experts, self.last = nn.Linear(20, 4), nn.Linear(20, 4 * 8), nn.Linear(8, 3)
+
+        def forward(self, x: Any) -> Any:
+            shares = self.gate(x).softmax(-1)[:, :, None]
+            return self.last((self.experts(x).relu().unflatten(1, (4, 8)) * shares).sum(1))
+
+    return Mixture()
+
+
 IMAGE = (3, 16, 16)
 
 MODELS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
@@ -194,6 +243,9 @@ MODELS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "residual": (IMAGE, _residual),
     "squeezed": (IMAGE, _squeezed),
     "super_resolution": ((1, 16, 16), _super_resolution),
+    "transformer": ((12, 16), _transformer),
+    "vision_transformer": (IMAGE, _vision_transformer),
+    "mixture": ((20,), _mixture),
     "leaky_relu": (IMAGE, _with("LeakyReLU", 0.1)),
     "prelu": (IMAGE, _with("PReLU")),
     "elu": (IMAGE, _with("ELU")),

@@ -11,6 +11,7 @@ use pronghorn_graph::{
 
 use super::{
     BuildError, BuildOptions, Built, Fidelity, Opening, Rounding, Weights,
+    error::is_too_long,
     fidelity::WARN,
     method::{Method, Planned, Source, multiply_adds},
     precision::ModulusBudget,
@@ -235,10 +236,10 @@ fn keeping_labels(source: &Source<'_>, aim: f64) -> f64 {
 
 /// Whether shares do not fit, for which another network may have room.
 fn is_too_wide(error: &BuildError) -> bool {
-    matches!(
-        error,
-        BuildError::Bits { .. } | BuildError::Modulus { .. } | BuildError::Refused { .. }
-    )
+    match error {
+        BuildError::Refused { source, .. } => !is_too_long(source),
+        error => matches!(error, BuildError::Bits { .. } | BuildError::Modulus { .. }),
+    }
 }
 
 /// A plan with its network.
