@@ -252,6 +252,8 @@ def test_kept_plans_are_those_of_their_files(folder: Path) -> None:
         ("[[models]]\nname = 'a'\nfile = 'a.onnx'\nresize = 1", "resize is 1: give true or false"),
         ("[server]\ntrust = 'two-party'\n[[models]]\nname = 'a'\nfile = 'a.onnx'", "[server]: there is no trust"),
         ("[server]\nmax_clients = 0\n[[models]]\nname = 'a'\nfile = 'a.onnx'", "--max-clients"),
+        ("[[models]]\nname = 'a'\nfile = 'a.onnx'\n" * 2, "a@1 is there twice: give versions"),
+        ("[[models]]\nname = 'a@1'\nfile = 'a'\n[[models]]\nname = 'a'\nfile = 'b'", "a@1 is there twice"),
         ("[other]", "has other"),
     ],
 )
@@ -259,6 +261,13 @@ def test_files_that_make_no_sense(text: str, said: str, tmp_path: Path) -> None:
     path = tmp_path / "server.toml"
     path.write_text(text)
     assert said in " ".join(run("serve", "--config", str(path), status=2).split())
+
+
+def test_the_doctor_finds_a_model_that_is_there_twice(folder: Path) -> None:
+    path = folder / "server.toml"
+    path.write_text(path.read_text().replace('"two"', '"one"').replace('"7"', '"1"'))
+    status, said = found_by_doctor("--config", str(path), "--listen", "127.0.0.1:0", status=1)["models"]
+    assert (status, "one@1 is there twice: give versions" in said) == ("error", True)
 
 
 def test_what_goes_before_what(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

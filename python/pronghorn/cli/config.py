@@ -84,9 +84,20 @@ def entries(path: Path) -> list[Entry]:
     """The models of a file.
 
     Raises:
-        InputError: as `read`, or a table has a wrong key or value; the error names model and key.
+        InputError: as `read`, a table has a wrong key or value, or two have one name and version. The error names model
+            and key.
     """
-    return [_read_entry(path, index, table) for index, table in enumerate(read(path)[1], 1)]
+    found = [_read_entry(path, index, table) for index, table in enumerate(read(path)[1], 1)]
+    _refuse_twice(path, [str(entry.name) for entry in found])
+    return found
+
+
+def _refuse_twice(path: Path, names: list[str]) -> None:
+    """Refuses two models of one name and version, of which clients would get one."""
+    full = [name if "@" in name else f"{name}@1" for name in names]
+    for index, name in enumerate(full):
+        if name in full[:index]:
+            raise InputError(f"{path}: {name} is there twice: give versions")
 
 
 def _read_entry(path: Path, index: int, table: dict[str, Any]) -> Entry:
