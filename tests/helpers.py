@@ -88,20 +88,21 @@ def check(
 class Line:
     """A line to a server, on which what the server says beyond `place` bytes waits for `go_on`."""
 
-    def __init__(self, address: str, place: int, header: bytes = b"") -> None:
-        """`header`: what it says first."""
+    def __init__(self, address: str, place: int, header: bytes = b"", later: int | None = None) -> None:
+        """`header`: what it says first; `later`: as `place`, of a second connection."""
         host, _, port = address.rpartition(":")
         self.held, self.go_on = threading.Event(), threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = "{}:{}".format(*self._listener.getsockname())
-        self._place, self._header = place, header
+        self._places, self._header = [place] if later is None else [place, later], header
         threading.Thread(target=self._accept, args=(host, int(port)), daemon=True).start()
 
     def _accept(self, host: str, port: int) -> None:
-        near, far = self._listener.accept()[0], socket.create_connection((host, port))
-        far.sendall(self._header)
-        threading.Thread(target=self._carry, args=(near, far, 1 << 62), daemon=True).start()
-        self._carry(far, near, self._place)
+        for place in self._places:
+            near, far = self._listener.accept()[0], socket.create_connection((host, port))
+            far.sendall(self._header)
+            for carried in ((near, far, 1 << 62), (far, near, place)):
+                threading.Thread(target=self._carry, args=carried, daemon=True).start()
 
     def _carry(self, source: socket.socket, target: socket.socket, place: int) -> None:
         with suppress(OSError):

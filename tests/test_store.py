@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ import onnx
 import pytest
 
 import pronghorn
-from helpers import floats, model, node
+from helpers import Line, floats, model, node
 from pronghorn import _processes
 from pronghorn.errors import InputError, PrepareWarning, RunError
 
@@ -101,6 +102,27 @@ def test_either_party_is_killed_between_making_and_use(setting: Setting) -> None
         assert setting.predicts(server.address, "--repeat", "3")["prepared_batches"] == 2
     setting.check_once()
     assert len(setting.names(setting.theirs)) == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_results_are_there_before_the_store_is_refilled(setting: Setting, number: signal.Signals) -> None:
+    """A line that holds the connection of the refill."""
+    with setting.served() as server:
+        line = Line(server.address, 1 << 62, later=1000)
+        arguments = ["--scale", "1", "--store", str(setting.ours), "--out", str(setting.results), "--prepare", "3"]
+        command = [*_processes.COMMAND, "predict", str(setting.images), "--server", line.address, "--json", *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            # Killed after a while: what comes after the refill comes too late.
+            said = _processes.said(process, "{", 30)
+            assert said is not None
+            assert json.loads("{" + said)["images"] == BATCH
+            np.testing.assert_array_equal(np.load(setting.results), setting.wanted)
+            assert line.held.wait(60)
+            assert process.poll() is None
+            process.send_signal(number)
+            assert process.wait(60) == (130 if number == signal.SIGINT else -number)
+        line.go_on.set()
+    setting.check_once()
 
 
 CLIENT = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -168,30 +169,38 @@ def predict(
         return
     output = None if wanted.out is None else OutputFile(wanted.out)
     names = read_names(wanted.names)
-    with connection.open(channel) as client, progress_bar() as bar:
-        plan = json.loads(client.plan_json())
-        batch = wanted.read(inputs, client, finish_of(plan), preparation)
-        check_range(batch.images, client.plan_json(), preparation, batch.were_bytes)
-        if output is not None:
-            output.reserve(len(batch.images), client.output_shape)
-        if prepare:
-            warn_of_limit(client, prepare)
-        prepared = prepare_now(client, len(batch.images), bar) if prepare else None
-        if prepare and (connection.store is not None or repeat > 1):
-            keep_prepared(client, prepare, len(batch.images))
-        found, runs = _run(client, batch, repeat, bar)
-        if prepare and connection.store is not None:
-            wait_prepared(client, bar)
+    refills = prepare > 0 and connection.store is not None
+    with ExitStack() as stack:
+        client = stack.enter_context(connection.open(channel))
+        with progress_bar() as bar:
+            plan = json.loads(client.plan_json())
+            batch = wanted.read(inputs, client, finish_of(plan), preparation)
+            check_range(batch.images, client.plan_json(), preparation, batch.were_bytes)
+            if output is not None:
+                output.reserve(len(batch.images), client.output_shape)
+            if prepare:
+                warn_of_limit(client, prepare)
+            prepared = prepare_now(client, len(batch.images), bar) if prepare else None
+            if prepare and (connection.store is not None or repeat > 1):
+                keep_prepared(client, prepare, len(batch.images))
+            found, runs = _run(client, batch, repeat, bar)
         plan_hash, plan_text = client.plan_hash, client.plan_text(details=True)
-    # Results that cannot be written are printed, all of them.
-    unwritten = None if output is None else output.write(found)
-    results = Results(batch.titles, found, wanted.top, names)
-    outcome = Outcome(level, plan_hash, results, batch.accuracy(found), runs, prepared)
-    if as_json:
-        shown = {"plan": plan, "security_bits": security_bits(plan_text)} if with_plan else {}
-        print(json.dumps({**outcome.json(), **shown}))
-    else:
-        outcome.print(wanted.out, len(batch.images) if unwritten is not None else SHOWN)
+        if not refills:
+            stack.close()
+        # Results that cannot be written are printed, all of them.
+        unwritten = None if output is None else output.write(found)
+        results = Results(batch.titles, found, wanted.top, names)
+        outcome = Outcome(level, plan_hash, results, batch.accuracy(found), runs, prepared)
+        if as_json:
+            shown = {"plan": plan, "security_bits": security_bits(plan_text)} if with_plan else {}
+            print(json.dumps({**outcome.json(), **shown}))
+        else:
+            outcome.print(wanted.out, len(batch.images) if unwritten is not None else SHOWN)
+        # Last, as it takes long: whoever ends it has the results.
+        sys.stdout.flush()
+        if refills:
+            with progress_bar() as bar:
+                wait_prepared(client, bar)
     if unwritten is not None:
         raise unwritten
 
