@@ -125,6 +125,22 @@ def test_results_are_there_before_the_store_is_refilled(setting: Setting, number
     setting.check_once()
 
 
+def test_a_preparation_that_fails_costs_no_prediction(setting: Setting) -> None:
+    """The server refuses it, which ends the session: the client connects again, and says why nothing is prepared."""
+    options = ["--data", str(setting.samples), "--scale", "1", "--prepare-bytes", "1000"]
+    with _processes.served(setting.model, "two-party", options) as server:
+        command = [*_processes.COMMAND, "predict", str(setting.images), "--server", server.address, "--scale", "1"]
+        for more in ([], ["--store", str(setting.ours)]):
+            out = ["--out", str(setting.results), "--prepare", "2", *more]
+            found = subprocess.run([*command, *out], capture_output=True, text=True, check=False, timeout=60)
+            assert found.returncode == 0, found.stderr
+            assert found.stderr.count("warning") == 1
+            assert "nothing is prepared: " in found.stderr
+            assert "1000 are allowed" in found.stderr
+            np.testing.assert_array_equal(np.load(setting.results), setting.wanted)
+            setting.results.unlink()
+
+
 CLIENT = """
 import sys, time
 import numpy, pronghorn

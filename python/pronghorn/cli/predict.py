@@ -34,7 +34,7 @@ from pronghorn.cli.options import (
     TrustOption,
 )
 from pronghorn.cli.pieces import Answer, Attempts
-from pronghorn.cli.preparing import keep_prepared, prepare_now, wait_prepared, warn_of_limit
+from pronghorn.cli.preparing import prepare_ahead, wait_prepared
 from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
@@ -88,6 +88,10 @@ class Connection:
         # The service has not noticed yet that the node is gone.
         admitted = self._ask(channel, images=images, failed=admitted.address)
         return self._connect(channel, admitted.address, self._tickets(channel, admitted))
+
+    def to_plan_of(self, client: Client) -> Connection:
+        """The way to the model of a client, which refuses any other plan."""
+        return replace(self, plan_hash=client.plan_hash, model=client.model)
 
     def _tickets(self, channel: ClientChannel, admitted: pronghorn.Admitted) -> Callable[[], bytes]:
         """The ticket for the first connection, and then others for the same node."""
@@ -178,12 +182,17 @@ def predict(
             check_range(batch.images, client.plan_json(), preparation, batch.were_bytes)
             if output is not None:
                 output.reserve(len(batch.images), client.output_shape)
+            prepared = None
             if prepare:
-                warn_of_limit(client, prepare)
-            prepared = prepare_now(client, len(batch.images), bar) if prepare else None
-            if prepare and (connection.store is not None or repeat > 1):
-                keep_prepared(client, prepare, len(batch.images))
-            found, runs = _run(client, batch, repeat, bar)
+                prepared = prepare_ahead(client, prepare, len(batch.images), bar, keeps=refills or repeat > 1)
+            try:
+                found, runs = _run(client, batch, repeat, bar)
+            except RunError as error:
+                # A preparation that failed, of which a warning was given, may have ended the session.
+                if not prepare or error.code != "over":
+                    raise
+                client = stack.enter_context(_connected_again(client, connection, channel, len(batch.images)))
+                found, runs = _run(client, batch, repeat, bar)
         plan_hash, plan_text = client.plan_hash, client.plan_text(details=True)
         if not refills:
             stack.close()
@@ -203,6 +212,13 @@ def predict(
                 wait_prepared(client, bar)
     if unwritten is not None:
         raise unwritten
+
+
+def _connected_again(client: Client, connection: Connection, channel: ClientChannel, images: int) -> Client:
+    """Another client of the plan of one whose session is over."""
+    same = connection.to_plan_of(client)
+    client.close()
+    return same.open(channel, images)
 
 
 def _predict_pieces(
@@ -226,7 +242,7 @@ def _predict_pieces(
             size = work.size(out) or client.piece
             check_range(opened.images[:size], client.plan_json(), preparation, opened.were_bytes)
             running = stack.enter_context(work.begin(out, opened, whose, attempts, size))
-            same = replace(connection, plan_hash=client.plan_hash, model=client.model)
+            same = connection.to_plan_of(client)
             attempts.connect = lambda: same.open(channel, max(running.left, 1))
             running.predict(client.output_shape)
         running.end(reader(finish_of(plan), opened.kind, plan["class_names"], shapes_of(plan)), as_json)
