@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +111,32 @@ def test_a_cancelled_task_ends_the_work_of_both_parties(served: Served) -> None:
 
     asyncio.run(predict())
     served.wait_for("the client's user cancelled")
+
+
+def test_a_cancelled_task_leaves_no_error_behind(served: Served) -> None:
+    """`asyncio` complains of errors that nobody retrieves when their futures go."""
+    complaints: list[dict[str, Any]] = []
+
+    async def predict(cancels: int) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        line = served.line()
+        client = await pronghorn.connect_async(line.address, TRUST)
+        running = asyncio.create_task(client.predict(inputs(300)))
+        await asyncio.to_thread(line.held.wait, 60)
+        for _ in range(cancels):
+            running.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        line.go_on.set()
+        await client.close()
+        await asyncio.sleep(0)
+        del running
+        gc.collect()
+
+    for cancels in (1, 2):
+        asyncio.run(predict(cancels))
+    assert not complaints
 
 
 def test_closing_ends_what_runs(served: Served) -> None:

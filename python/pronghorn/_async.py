@@ -143,7 +143,8 @@ class AsyncClient:
         except asyncio.CancelledError:
             if not call.cancel() and not call.done():
                 self.client.cancel()
-                await asyncio.wait([asyncio.wrap_future(call)])
+                # Its error is the cancelling itself: `gather` takes it, and nobody complains that none did.
+                await asyncio.gather(asyncio.wrap_future(call), return_exceptions=True)
             raise
 
     async def __aenter__(self) -> AsyncClient:
