@@ -24,9 +24,10 @@ from typer.testing import CliRunner
 import pronghorn
 from helpers import Line, floats, model, node
 from pronghorn import _processes
+from pronghorn._outputs import Predictions
 from pronghorn.cli import app, config, kept
 from pronghorn.cli.pieces import Answer, Pieces
-from pronghorn.errors import InputError, RunError
+from pronghorn.errors import InputError, OutputError, RunError
 
 TRUST = "client-aided"
 
@@ -653,6 +654,60 @@ def test_work_that_is_another(long: tuple[Path, np.ndarray]) -> None:
     assert again.missing() == [range(500), range(1000, 1500), range(1500, 2000)]
     assert Pieces.size_of(folder / "out.npy") == 500
     assert Pieces.size_of(folder / "other.npy") is None
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def without_checksum(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-16])
+
+
+def with_zeros(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:200] + bytes(400) + content[600:])
+
+
+def of_others(path: Path) -> None:
+    np.save(path, np.zeros((500, 3), np.float32))
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [cut, without_checksum, with_zeros, of_others, emptied])
+def test_damaged_pieces_are_predicted_again(damage: Any, long: tuple[Path, np.ndarray]) -> None:
+    folder, wanted = long
+    options = ("--trust", TRUST, "--input-range", "0,1", "--max-images")
+    with Process(folder, "first.onnx", *options, "1600") as server:
+        run(*predict_long(folder, server.address, "--piece", "500"), status=1)
+    damaged = folder / "out.npy.parts" / "000000500.npy"
+    damage(damaged)
+    # Room for the damaged piece and the missing one.
+    with Process(folder, "first.onnx", *options, "1000") as server:
+        said = run(*predict_long(folder, server.address, "--resume"))
+    assert f"warning: {damaged} is damaged: inputs 500 to 999 are predicted again" in said
+    np.testing.assert_array_equal(np.load(folder / "out.npy"), wanted)
+
+
+def test_damage_that_comes_late_is_no_result(tmp_path: Path) -> None:
+    work = {"images": 2, "inputs": "a", "plan": "b", "piece": 1}
+    pieces = Pieces(tmp_path / "out.npy", work, resume=False)
+    for piece in pieces.all():
+        pieces.add(piece, Answer(np.ones((1, 300), np.float32)))
+    assert [found.tolist() for found in pieces.outputs()] == [[[1.0] * 300]] * 2
+    with_zeros(pieces.folder / "000000001.npy")
+    for read in (pieces.outputs(), pieces.found(lambda outputs: Predictions(outputs, "values", None, None))):
+        with pytest.raises(OutputError, match=r"000000001\.npy is damaged"):
+            list(read)
+    pieces.release()
+    for text in ("", "[1]", "3"):
+        (pieces.folder / "work.json").write_text(text)
+        assert Pieces.size_of(tmp_path / "out.npy") is None
+        with pytest.raises(InputError, match=r"work\.json cannot be read"):
+            Pieces(tmp_path / "out.npy", work, resume=True)
 
 
 def test_full_disks_keep_what_is_done(long: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:

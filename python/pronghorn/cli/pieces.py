@@ -6,6 +6,7 @@ import contextlib
 import csv
 import fcntl
 import hashlib
+import io
 import json
 import os
 import random
@@ -22,11 +23,12 @@ import numpy.typing as npt
 
 from pronghorn._outputs import MARKS, Predictions
 from pronghorn._streams import Images
-from pronghorn.cli.console import say
+from pronghorn.cli.console import say, warn
 from pronghorn.errors import InputError, OutputError, RunError
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
+Marks = npt.NDArray[np.int8]
 Result = TypeVar("Result")
 
 
@@ -54,8 +56,10 @@ LONGEST_PAUSE = 60.0
 LONGEST_WAITS = {"owner-away": 5.0}
 """The same by what is wrong, where it costs little to ask."""
 
-VERSION = 3
+VERSION = 4
 """Of the layout of a folder of pieces."""
+CHECKSUM = 16
+"""Bytes at the end of a piece's file, of what stands before them."""
 
 FAILED_CHECK = "failed-check"
 """The code of a prediction of which a check of decrypted values has failed. The session goes on."""
@@ -78,7 +82,7 @@ def _folder(out: Path) -> Path:
 class Pieces:
     """The folder `OUT.parts`: what the work is, and a file of each piece that is done.
 
-    A piece is there whole or not at all. One process uses a folder at a time.
+    A piece is there whole or not at all: one that has changed since is not done. One process uses a folder at a time.
     """
 
     def __init__(self, out: Path, work: dict[str, Any], resume: bool) -> None:
@@ -90,7 +94,7 @@ class Pieces:
             resume: whether to go on with what is there.
 
         Raises:
-            InputError: there is a work and `resume` says no, it is another one, or another process does it.
+            InputError: there is a work and `resume` says no, it is another one or damaged, or another process does it.
             OutputError: the folder cannot be written.
         """
         self.folder = _folder(out)
@@ -107,21 +111,38 @@ class Pieces:
             with _writing(manifest):
                 _write(manifest, json.dumps(self.work).encode())
             return
-        known = json.loads(manifest.read_text())
         if not resume:
             raise InputError(f"{self.folder} has results of an earlier run: --resume goes on with them; or remove it")
+        known = self._known(manifest)
         if known != self.work:
             other = sorted(key for key in self.work if known.get(key) != self.work[key])
             raise InputError(f"{self.folder} has results of another work: of other {', '.join(other)}; remove it first")
+        self._remove_damaged()
+
+    def _known(self, manifest: Path) -> dict[str, Any]:
+        try:
+            return dict(json.loads(manifest.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            problem = f"{manifest} cannot be read, so nobody knows whose results are there: {error}"
+            raise InputError(f"{problem}\n  what to do: remove {self.folder}, and begin anew") from error
+
+    def _remove_damaged(self) -> None:
+        """Removes pieces that have changed since they were written: they are asked for again."""
+        for piece in self.all():
+            path = self._file(piece)
+            if path.exists() and _load(path) is None:
+                warn(f"{path} is damaged: inputs {piece.start} to {piece.stop - 1} are predicted again")
+                with _writing(path):
+                    path.unlink()
 
     @staticmethod
     def size_of(out: Path) -> int | None:
         """The images of a piece of the work that is there; None without one."""
         try:
             size = json.loads((_folder(out) / MANIFEST).read_text())["piece"]
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        return int(size)
+        return size if isinstance(size, int) and size > 0 else None
 
     def all(self) -> list[range]:
         """The images of each piece."""
@@ -161,25 +182,34 @@ class Pieces:
             if (known := getattr(answer, name)) is not None:
                 marks[place] = known
         with _writing(path):
+            content = io.BytesIO()
+            np.save(content, answer.outputs)
+            np.save(content, marks)
             coming = path.with_suffix(".coming")
             with coming.open("wb") as file:
-                np.save(file, answer.outputs)
-                np.save(file, marks)
+                file.write(content.getvalue() + _checksum(content.getvalue()))
                 file.flush()
                 os.fsync(file.fileno())
             coming.replace(path)
             _sync_folder(self.folder)
 
     def outputs(self) -> Iterator[Floats]:
-        """The results of all pieces, in order."""
+        """The results of all pieces, in order.
+
+        Raises:
+            OutputError: a piece is damaged.
+        """
         for piece in self.all():
-            yield np.load(self._file(piece))
+            yield self._loaded(piece)[0]
 
     def found(self, read: Read) -> Iterator[Predictions]:
-        """The predictions of all pieces, in order."""
+        """The predictions of all pieces, in order.
+
+        Raises:
+            OutputError: a piece is damaged.
+        """
         for piece in self.all():
-            with self._file(piece).open("rb") as file:
-                outputs, marks = np.load(file), np.load(file)
+            outputs, marks = self._loaded(piece)
             known = {
                 name: flags.astype(np.bool_)
                 for name, flags in zip(MARKS, marks, strict=True)
@@ -204,8 +234,31 @@ class Pieces:
         """Removes the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def _loaded(self, piece: range) -> tuple[Floats, Marks]:
+        found = _load(self._file(piece))
+        if found is None:
+            raise OutputError(f"{self._file(piece)} is damaged\n  what to do: --resume predicts its inputs again")
+        return found
+
     def _file(self, piece: range, suffix: str = ".npy") -> Path:
         return self.folder / f"{piece.start:09}{suffix}"
+
+
+def _load(path: Path) -> tuple[Floats, Marks] | None:
+    """The outputs and marks of a piece; None where its file is damaged."""
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    content, checksum = whole[:-CHECKSUM], whole[-CHECKSUM:]
+    if _checksum(content) != checksum:
+        return None
+    file = io.BytesIO(content)
+    return np.load(file), np.load(file)
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=CHECKSUM).digest()
 
 
 @contextlib.contextmanager
