@@ -89,6 +89,34 @@ def test_addresses_without_a_port_are_wrong_usage(address: str) -> None:
     assert "give HOST:PORT" in run("serve", MODEL, "--data", DATA, "--listen", address, *TRUST, status=2)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", MODEL, *TRUST, "--data", DATA),
+        ("plan", MODEL, *TRUST, "--data", DATA, "--json"),
+        ("doctor", "--listen", "127.0.0.1:x"),
+        ("predict", "--help"),
+    ],
+)
+def test_a_full_standard_output_is_one_line(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "pronghorn", *arguments]
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    said = [line for line in found.stderr.splitlines() if not line.startswith("warning")]
+    assert (found.returncode, said) == (3, ["error: standard output cannot be written: No space left on device"])
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "pronghorn", "plan", MODEL, *TRUST, "--json"]
+    with os.fdopen(writing, "w") as pipe:
+        found = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert found.returncode == 1
+    assert "Traceback" not in found.stderr
+
+
 def test_a_wrong_trust_level_is_said_in_short_lines() -> None:
     text = run("plan", MODEL, "--trust", "foo", status=2)
     assert "there is no trust level 'foo'" in text
@@ -290,6 +318,7 @@ def test_two_processes_end_to_end(tmp_path: Path, mnist: tuple[np.ndarray, np.nd
         run("predict", DATA, *ask, "--plan-hash", "11" * 32, status=1)
         assert "all 64" in run("predict", DATA, *ask, "--plan-hash", "11" * 8, status=2)
         check_scales(tmp_path, images, ask)
+        check_full_output(tmp_path, pictures[0], ask)
         run("predict", pictures[0], *ask, "--out", str(tmp_path / "o.txt"), status=2)
         report = server.stop()
     assert report["peak_memory_bytes"] > 1 << 20
@@ -337,6 +366,20 @@ def check_scales(folder: Path, images: np.ndarray, ask: tuple[str, ...]) -> None
     np.save(values, images[:3] / 255)
     assert "reach only from 0" in run("predict", values, *ask)
     assert "bytes become 0 to 0.003922, but" in run("predict", DATA, *ask, "--limit", "1", "--scale", "65025")
+
+
+def check_full_output(folder: Path, picture: str, ask: tuple[str, ...]) -> None:
+    """Results that are written are there, though they cannot be printed."""
+    if not Path("/dev/full").exists():
+        return
+    for index, more in enumerate([(), ("--json",)]):
+        out = folder / f"full{index}.npz"
+        command = [sys.executable, "-m", "pronghorn", "predict", picture, *ask, "--out", str(out), *more]
+        with open("/dev/full", "w") as full:
+            found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        assert found.returncode == 3
+        assert found.stderr.splitlines()[-1] == "error: standard output cannot be written: No space left on device"
+        assert out.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

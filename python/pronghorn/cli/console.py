@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import sys
 import warnings
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -14,6 +17,7 @@ from typer.core import TyperGroup
 
 from pronghorn.errors import (
     InputWarning,
+    OutputError,
     PrecisionWarning,
     PrepareWarning,
     PronghornError,
@@ -56,7 +60,7 @@ class Commands(TyperGroup):
             typer.Exit: with the error's exit code, after its message; 130 after an interrupt.
         """
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), _checked_output():
                 for category in SHOWN:
                     warnings.simplefilter("always", category)
                 warnings.showwarning = functools.partial(_show_warning, set())
@@ -69,6 +73,65 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             say("interrupted")
             raise typer.Exit(130) from None
+
+
+@contextlib.contextmanager
+def _checked_output() -> Iterator[None]:
+    """Makes a standard output that takes nothing more an error of one line, at the end of `with` at the latest.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    if sys.stdout is None:
+        yield
+        return
+    output = cast(TextIO, _StandardOutput(sys.stdout))
+    with contextlib.redirect_stdout(output):
+        try:
+            yield
+        except typer.Exit:
+            output.flush()
+            raise
+        output.flush()
+
+
+class _StandardOutput:
+    """A standard output of which a write that fails is an `OutputError`, but for a closed pipe, which Typer handles."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._failure: OutputError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        with self._writing():
+            return self._file.write(text)
+
+    def flush(self) -> None:
+        with self._writing():
+            self._file.flush()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            # Kept, as Typer takes some for an answer.
+            self._failure = OutputError(f"standard output cannot be written: {error.strerror}")
+            self._drop()
+            raise self._failure from error
+
+    def _drop(self) -> None:
+        """Lets go of what waits to be written: Python would complain at its exit that it cannot write it."""
+        # An output that is no file has nothing to let go of.
+        with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), self._file.fileno())
 
 
 def _show_warning(
