@@ -278,6 +278,8 @@ def test_outputs_of_every_kind(head: str, kind: str, line: str, keys: set[str], 
             assert "outputs are values" in run(*ask, "--labels", str(tmp_path / "l.npy"), status=2)
             assert "accuracy" in run(*ask, "--labels", str(tmp_path / "l.npy"), "--outputs", "classes")
         if kind == "labels":
+            (tmp_path / "names").write_text("cat\ndog\nbird\nfish")
+            assert "has 4 names, but there are 3 labels" in run(*ask, "--names", str(tmp_path / "names"), status=2)
             assert run(*ask, "--top", "1").count("%") == 2
 
 
@@ -300,6 +302,9 @@ def test_two_processes_end_to_end(tmp_path: Path, mnist: tuple[np.ndarray, np.nd
         for index in range(2):
             assert re.search(rf"digit{index}\.png: digit {labels[index]} \(\d+\.\d\d %\)\n", text)
         assert "bytes an image sent" in text
+        (tmp_path / "few").write_text("zero\none")
+        text = run("predict", pictures[0], *ask, "--names", str(tmp_path / "few"), status=2)
+        assert "has 2 names, but there are 10 classes" in text
         with np.load(tmp_path / "o.npz") as saved:
             assert saved["outputs"].shape == saved["probabilities"].shape == (2, 10)
             assert saved["classes"].tolist() == labels[:2].tolist()

@@ -624,6 +624,26 @@ def test_work_in_pieces(long: tuple[Path, np.ndarray]) -> None:
         assert "none of .parquet" in run(*predict_long(folder, server.address, out="out.txt"), status=2)
         assert "--resume is for --batch" in run(*(each for each in ask if each != "--batch"), "--resume", status=2)
         assert "give --out" in run(*ask[:-2], status=2)
+        for option, said in (("--prepare", "nothing ahead"), ("--repeat", "each input once"), ("--top", "all outputs")):
+            refused = " ".join(run(*ask, option, "2", status=2).split())
+            assert said in refused
+            assert f"leave {option} out, or --batch" in refused
+
+
+def test_names_of_classes_in_pieces(long: tuple[Path, np.ndarray]) -> None:
+    folder, wanted = long
+    names = folder / "names"
+    names.write_text("no\nyes\nperhaps\n\n")
+    with Process(folder, "first.onnx", "--trust", TRUST, "--input-range", "0,1") as server:
+        run(*predict_long(folder, server.address, "--names", str(names), out="out.csv"))
+        rows = [line.split(",") for line in (folder / "out.csv").read_text().splitlines()]
+        assert rows[0][2:4] == ["class", "name"]
+        assert [row[3] for row in rows[1:]] == [["no", "yes", "perhaps"][index] for index in wanted.argmax(axis=1)]
+        ask = predict_long(folder, server.address, "--names", str(names))
+        assert "leave --names out, or write .csv or .parquet" in run(*ask, status=2)
+        names.write_text("no\nyes")
+        ask = predict_long(folder, server.address, "--names", str(names), out="out.csv")
+        assert "has 2 names, but there are 3 classes" in run(*ask, status=2)
 
 
 def test_parquet(long: tuple[Path, np.ndarray]) -> None:

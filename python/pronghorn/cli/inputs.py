@@ -157,7 +157,7 @@ def check_range(images: npt.NDArray[np.float32], plan_json: str, preparation: Pr
 
 
 def read_names(path: Path | None) -> list[str] | None:
-    """The lines of a file.
+    """The lines of a file, without empty ones at its end.
 
     Raises:
         InputError: it cannot be read.
@@ -165,6 +165,6 @@ def read_names(path: Path | None) -> list[str] | None:
     if path is None:
         return None
     try:
-        return path.read_text().splitlines()
+        return path.read_text().rstrip().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error

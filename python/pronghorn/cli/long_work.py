@@ -19,11 +19,20 @@ from pronghorn._outputs import MARKS, beyond_samples
 from pronghorn.cli.console import say
 from pronghorn.cli.pieces import Attempts, Party, Pieces, Read, check_format, digest, end_of_failures, write
 from pronghorn.cli.progress import progress_bar
-from pronghorn.cli.wanted import Opened
+from pronghorn.cli.wanted import Opened, Wanted
 from pronghorn.errors import InputError, InputWarning, RangeWarning
 
 MOST_AT_ONCE = 1 << 12
 """Images that are read at a time where no piece is predicted."""
+
+NOT_IN_PIECES = {
+    "--prepare": "prepares nothing ahead",
+    "--repeat": "predicts each input once",
+    "--top": "writes all outputs and the most probable class",
+}
+"""Options of one prediction that pieces do not take, and why."""
+NAMED = (".csv", ".parquet")
+"""Files that have names of classes."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +57,19 @@ class LongWork:
         float, typer.Option(metavar="SECONDS", min=0.0, help="Time without a result until --batch ends.")
     ] = 600.0
 
-    def check(self, out: Path | None) -> None:
+    def check(self, wanted: Wanted, *, prepares: bool = False, repeats: bool = False) -> None:
         """Refuses what does not go together.
 
+        Args:
+            wanted: what is predicted.
+            prepares: whether `--prepare` is given.
+            repeats: whether `--repeat` is.
+
         Raises:
-            InputError: `--resume` or `--piece` without `--batch`, or that without a file that can be written.
+            InputError: `--resume` or `--piece` without `--batch`; or that without a file that can be written, or with
+                an option that it does not take.
         """
+        out = wanted.out
         if not self.batch:
             for option, given in (("--resume", self.resume), ("--piece", self.piece is not None)):
                 if given:
@@ -62,6 +78,11 @@ class LongWork:
         if out is None:
             raise InputError("--batch writes results as they come: give --out FILE")
         check_format(out)
+        useless = {"--prepare": prepares, "--repeat": repeats, "--top": wanted.top is not None}
+        for option in [option for option, is_given in useless.items() if is_given]:
+            raise InputError(f"--batch {NOT_IN_PIECES[option]}: leave {option} out, or --batch")
+        if wanted.names is not None and out.suffix not in NAMED:
+            raise InputError(f"{out} has no names of classes: leave --names out, or write {' or '.join(NAMED)}")
 
     def size(self, out: Path) -> int | None:
         """Images of a piece, where the user or an earlier run says."""

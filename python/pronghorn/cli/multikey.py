@@ -22,7 +22,7 @@ from pronghorn._outputs import classes_of, kind_of, reader
 from pronghorn.cli.caps import Caps, caps_of
 from pronghorn.cli.channel import ClientChannel, ServerChannel
 from pronghorn.cli.console import say
-from pronghorn.cli.inputs import classes_only, labels_of, read_names
+from pronghorn.cli.inputs import classes_only, labels_of
 from pronghorn.cli.log import LogOptions
 from pronghorn.cli.long_work import MOST_AT_ONCE, LongWork
 from pronghorn.cli.options import (
@@ -327,14 +327,14 @@ def client(
     """
     if exit_with_stdin:
         end_with_stdin()
-    work.check(wanted.out)
+    work.check(wanted)
     if work.batch and wanted.out is not None:
         _predict_pieces(inputs, at, channel, wanted, wanted.out, preparation, work, as_json)
         return
     output = None if wanted.out is None else OutputFile(wanted.out)
-    names = read_names(wanted.names)
     with at.open(channel) as party, progress_bar() as bar:
         batch = wanted.read(inputs, party, party.finish, preparation)
+        names = wanted.class_names(batch.kind, party.finish, party.output_shape)
         images = len(batch.images)
         if output is not None:
             output.reserve(images, party.output_shape)
@@ -392,6 +392,7 @@ def _predict_pieces(
         with closing(attempts):
             party = attempts.connected()
             opened = wanted.open(inputs, party, party.finish, preparation)
+            names = wanted.class_names(opened.kind, party.finish, party.output_shape) or party.class_names
             for first in range(0, len(opened.images), MOST_AT_ONCE):
                 in_range(opened.images[first : first + MOST_AT_ONCE], party.input_range, first)
             running = stack.enter_context(work.begin(out, opened, {"owner": at.owner}, attempts, work.size(out) or 1))
@@ -399,7 +400,7 @@ def _predict_pieces(
             attempts.close()
             attempts.connect = lambda: at.joined(channel)
             running.predict(party.output_shape)
-        running.end(reader(party.finish, opened.kind, party.class_names), as_json)
+        running.end(reader(party.finish, opened.kind, names), as_json)
 
 
 def _introduced(party: roles.Client) -> str:

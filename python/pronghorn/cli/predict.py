@@ -23,7 +23,7 @@ from pronghorn._output_file import OutputFile
 from pronghorn._outputs import Predictions, finish_of, reader, shapes_of
 from pronghorn._security import security_bits
 from pronghorn.cli.channel import ClientChannel
-from pronghorn.cli.inputs import check_range, read_names
+from pronghorn.cli.inputs import check_range
 from pronghorn.cli.long_work import LongWork
 from pronghorn.cli.options import (
     ExitWithStdin,
@@ -167,18 +167,18 @@ def predict(
     level = _trust.require(connection.trust)
     if exit_with_stdin:
         end_with_stdin()
-    work.check(wanted.out)
+    work.check(wanted, prepares=prepare > 0, repeats=repeat > 1)
     if work.batch and wanted.out is not None:
         _predict_pieces(inputs, connection, channel, wanted, wanted.out, preparation, work, as_json)
         return
     output = None if wanted.out is None else OutputFile(wanted.out)
-    names = read_names(wanted.names)
     refills = prepare > 0 and connection.store is not None
     with ExitStack() as stack:
         client = stack.enter_context(connection.open(channel))
         with progress_bar() as bar:
             plan = json.loads(client.plan_json())
             batch = wanted.read(inputs, client, finish_of(plan), preparation)
+            names = wanted.class_names(batch.kind, finish_of(plan), client.output_shape)
             check_range(batch.images, client.plan_json(), preparation, batch.were_bytes)
             if output is not None:
                 output.reserve(len(batch.images), client.output_shape)
@@ -238,6 +238,7 @@ def _predict_pieces(
             client = attempts.connected()
             plan = json.loads(client.plan_json())
             opened = wanted.open(inputs, client, finish_of(plan), preparation)
+            names = wanted.class_names(opened.kind, finish_of(plan), client.output_shape) or plan["class_names"]
             whose = {"plan": client.plan_hash}
             size = work.size(out) or client.piece
             check_range(opened.images[:size], client.plan_json(), preparation, opened.were_bytes)
@@ -245,7 +246,7 @@ def _predict_pieces(
             same = connection.to_plan_of(client)
             attempts.connect = lambda: same.open(channel, max(running.left, 1))
             running.predict(client.output_shape)
-        running.end(reader(finish_of(plan), opened.kind, plan["class_names"], shapes_of(plan)), as_json)
+        running.end(reader(finish_of(plan), opened.kind, names, shapes_of(plan)), as_json)
 
 
 def _ask(client: Client, images: npt.NDArray[np.float32]) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ import numpy.typing as npt
 import typer
 
 from pronghorn._inputs import Range, names_of_labels, takes_bytes
+from pronghorn._model import counted
 from pronghorn._outputs import INDICES, Predictions, classes_of, kind_of
 from pronghorn._streams import Images, open_images
-from pronghorn.cli.inputs import Labels, Numbers, classes_only, label_column, labels_of
+from pronghorn.cli.inputs import Labels, Numbers, classes_only, label_column, labels_of, read_names
 from pronghorn.cli.options import LimitOption, OutputsOption, Preparation
 from pronghorn.errors import InputError
 
@@ -122,6 +124,23 @@ class Wanted:
         beside = opened[0].labels if len(paths) == 1 else None
         kind, truth = self._labels(beside, len(images), images.total, column, asked, finish)
         return Opened(images, truth, kind, any(each.were_bytes for each in opened))
+
+    def class_names(self, kind: str, finish: Sequence[str], shape: Sequence[int]) -> list[str] | None:
+        """The names in the file that the user gives; None without one. Arguments are those of `kind_of`, and the kind
+        that it gives.
+
+        Raises:
+            InputError: the file cannot be read, or has more or fewer names than there are classes.
+        """
+        names = read_names(self.names)
+        count = classes_of(finish, shape) if kind == "classes" else math.prod(shape) if kind == "labels" else 0
+        # 0: nobody knows, or there are none.
+        if names is not None and count and len(names) != count:
+            raise InputError(
+                f"{self.names} has {counted(len(names), 'name')}, but there are {count} {kind}: give a name a line, in "
+                "their order"
+            )
+        return names
 
     def _labels(
         self,
