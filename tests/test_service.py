@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -553,6 +554,47 @@ def test_a_server_that_drains_ends_batches(folder: Path) -> None:
         assert left["model"] == "model@1"
         assert lines[-1]["event"] == "stopped"
         assert "all batches" in lines[-1]["message"]
+
+
+SLOW_TO_STOP = """
+import time
+from pronghorn import cli, _network
+stop = _network.Server.stop
+_network.Server.stop = lambda server: (stop(server), time.sleep(1))
+cli.app()
+"""
+"""A server of which a session takes a while to notice that it is cut."""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_server_that_cuts_batches_says_so(form: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_processes, "COMMAND", (sys.executable, "-c", SLOW_TO_STOP))
+    options = ("first.onnx", "--trust", TRUST, "--log-format", form, "--drain-timeout", "0.2")
+    with Process(folder, *options) as server:
+        line, codes = Line(server.address, 1000), list[str]()
+
+        def predict() -> None:
+            with pronghorn.connect(line.address, TRUST) as client:
+                try:
+                    client.predict(inputs(300))
+                except RunError as error:
+                    codes.append(error.code)
+
+        thread = threading.Thread(target=predict)
+        thread.start()
+        assert line.held.wait(60)
+        server.send(signal.SIGTERM)
+        assert server.wait() == 0
+        line.go_on.set()
+        thread.join()
+        assert codes
+        *_, left, stopped = server.log().splitlines()
+        if form == "json":
+            assert json.loads(left)["event"] == "left"
+            assert (json.loads(stopped)["event"], json.loads(stopped)["level"]) == ("stopped", "warning")
+        assert "client 1 (127.0.0.1:" in left
+        assert "left" in left
+        assert "batches were cut" in stopped
 
 
 def test_a_second_signal_ends_at_once(folder: Path) -> None:

@@ -217,8 +217,10 @@ def serve(
                 log("info", "tls", f"TLS certificate {server.fingerprint}")
             for entry, plan in planned:
                 _print_plan(entry, plan, log)
-            end_gently(lambda: _drain(server, operation.drain_timeout, log))
+            wait_for_drain = end_gently(lambda: _drain(server, operation.drain_timeout, log))
             server.run()
+            # `run` ends when the server begins to stop. Sessions that are cut still log that.
+            wait_for_drain()
     except KeyboardInterrupt:
         log("info", "stopping", "stopping")
         server.stop()

@@ -16,14 +16,24 @@ def interrupt_on_signals() -> None:
         signal.signal(number, signal.default_int_handler)
 
 
-def end_gently(act: Callable[[], None]) -> None:
-    """Does this at the first SIGTERM, on a thread of its own; the second one is a KeyboardInterrupt."""
+def end_gently(act: Callable[[], None]) -> Callable[[], None]:
+    """Does this at the first SIGTERM, on a thread of its own; the second one is a KeyboardInterrupt.
+
+    Returns: what waits until it is done, where it has begun.
+    """
+    begun: list[threading.Thread] = []
 
     def handle(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        threading.Thread(target=act, name="pronghorn drain", daemon=True).start()
+        begun.append(threading.Thread(target=act, name="pronghorn drain", daemon=True))
+        begun[0].start()
+
+    def wait() -> None:
+        for thread in begun:
+            thread.join()
 
     signal.signal(signal.SIGTERM, handle)
+    return wait
 
 
 def on_hangup(act: Callable[[], None]) -> None:
