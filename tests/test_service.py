@@ -556,6 +556,27 @@ def test_a_server_that_drains_ends_batches(folder: Path) -> None:
         assert "all batches" in lines[-1]["message"]
 
 
+SLOW_TO_PLAN = """
+import time
+from pronghorn import cli
+cli.serve._plan = lambda entry, bar: (print("planning", flush=True), time.sleep(60))
+cli.app()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_that_still_plans_ends_well(number: signal.Signals, folder: Path) -> None:
+    command = [sys.executable, "-c", SLOW_TO_PLAN, "serve", "first.onnx", "--listen", "127.0.0.1:0", "--trust", TRUST]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=folder, **pipes, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "planning\n"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "stopping: no client was served" in errors
+
+
 SLOW_TO_STOP = """
 import time
 from pronghorn import cli, _network

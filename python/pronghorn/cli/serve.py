@@ -191,24 +191,24 @@ def serve(
     exit_with_stdin: ExitWithStdin = False,
 ) -> None:
     """Serve a model, or the models of a file, until interrupted."""
+    interrupt_on_signals()
     alone = None if model is None else Entry(None, model, data, labels, model_options, preparation)
     entries = _entries(alone, config_file)
     if exit_with_stdin:
         end_with_stdin()
-    interrupt_on_signals()
     log = logging.open()
     planner = Planner(None if plans is None else KeptPlans(plans))
-    with progress_bar() as bar:
-        planned = planner.plan(entries, bar)
-        server = _bind(_offers(planned), listen, limits, caps, channel, log)
-    if config_file is not None:
-        path, options = config_file, config.read(config_file)[0]
-        on_hangup(lambda: _reload(server, path, options, planner, log))
-    for entry, plan in planned:
-        _describe(entry, plan, log)
-    who = "clients that it knows" if channel.knows_clients else "anybody who connects"
-    log("info", "plan", f"the plan (no weights, and of names those that plan prints) goes to {who}")
+    server = None
     try:
+        with progress_bar() as bar:
+            planned = planner.plan(entries, bar)
+            server = _bind(_offers(planned), listen, limits, caps, channel, log)
+        if config_file is not None:
+            _reload_on_hangup(server, config_file, planner, log)
+        for entry, plan in planned:
+            _describe(entry, plan, log)
+        who = "clients that it knows" if channel.knows_clients else "anybody who connects"
+        log("info", "plan", f"the plan (no weights, and of names those that plan prints) goes to {who}")
         with operation.monitor(server) as monitor:
             print(f"listening on {server.address}", flush=True)
             if isinstance(monitor, pronghorn.Monitor):
@@ -222,11 +222,17 @@ def serve(
             # `run` ends when the server begins to stop. Sessions that are cut still log that.
             wait_for_drain()
     except KeyboardInterrupt:
-        log("info", "stopping", "stopping")
-        server.stop()
+        log("info", "stopping", "stopping" if server is not None else "stopping: no client was served")
+        if server is not None:
+            server.stop()
     finally:
         if report is not None:
             report.write_text(json.dumps({"peak_memory_bytes": _native.peak_memory_bytes()}))
+
+
+def _reload_on_hangup(server: Server, path: Path, planner: Planner, log: Log) -> None:
+    options = config.read(path)[0]
+    on_hangup(lambda: _reload(server, path, options, planner, log))
 
 
 def _drain(server: Server, timeout: float, log: Log) -> None:
