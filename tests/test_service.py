@@ -265,6 +265,26 @@ def test_files_that_make_no_sense(text: str, said: str, tmp_path: Path) -> None:
     assert said in " ".join(run("serve", "--config", str(path), status=2).split())
 
 
+@pytest.mark.parametrize(
+    ("line", "subject", "said"),
+    [
+        ("max-images = 'ten'", "options", "Invalid value for '--max-images'"),
+        ("prepare-bytes = 99999999999999999999", "options", "prepare_bytes is 99999999999999999999, but must be"),
+        ("idle-timeout = 1e300", "options", "idle_timeout is 1e+300: give seconds"),
+        ("store = '/proc/x'", "store", "/proc/x is not there, and cannot be made in /proc"),
+        ("listen = 7741", "tls", "give HOST:PORT"),
+        ("metrics = 'here'", "metrics port", "give HOST:PORT"),
+    ],
+)
+def test_the_doctor_finds_what_serve_refuses(line: str, subject: str, said: str, folder: Path) -> None:
+    path = folder / "server.toml"
+    path.write_text(path.read_text().replace("[server]", f"[server]\n{line}"))
+    other = () if "listen" in line else ("--listen", "127.0.0.1:0")
+    assert CliRunner().invoke(app, ["serve", "--config", str(path), *other]).exit_code in (1, 2)
+    found = found_by_doctor("--config", str(path), status=1)[subject]
+    assert (found[0], said in found[1]) == ("error", True), found
+
+
 def test_the_doctor_finds_a_model_that_is_there_twice(folder: Path) -> None:
     path = folder / "server.toml"
     path.write_text(path.read_text().replace('"two"', '"one"').replace('"7"', '"1"'))
@@ -880,6 +900,7 @@ def test_the_doctor(folder: Path) -> None:
     path = folder / "server.toml"
     path.write_text(path.read_text().replace("[server]", f"[server]\nlisten = '127.0.0.1:{port}'\nmetrics = '0'"))
     found = found_by_doctor("--config", str(path))
+    assert found["options"] == ("ok", "listen, max-clients, metrics, plans")
     assert found["models"] == ("ok", "one, two@7")
     assert found["plans"] == ("ok", f"{folder / 'plans'} will be made")
     assert found["port"] == ("ok", f"127.0.0.1:{port} is free")

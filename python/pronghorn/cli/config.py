@@ -106,7 +106,7 @@ def _read_entry(path: Path, index: int, table: dict[str, Any]) -> Entry:
     if not isinstance(name, str):
         raise InputError(f"{where}: give it a name")
     table = {key: value for key, value in table.items() if key != "name"}
-    values = _parsed(_entry, table, path.parent, where)
+    values = parsed(_entry, table, path.parent, where, ["name"])
     version = values.pop("version")
     clients = values.pop("clients")
     full = name if version is None else f"{name}@{version}"
@@ -126,11 +126,17 @@ def _take(group: type[Group], values: dict[str, Any]) -> Group:
     return group(**{field.name: values[field.name] for field in fields})
 
 
-def _parsed(command: Callable[..., None], table: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
-    """The parameters of a command, from a table in the place of a command line."""
+def parsed(
+    command: Callable[..., None], table: dict[str, Any], folder: Path, where: str, without: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The parameters of a command, from a table in the place of a command line; arguments are those of `defaults`.
+
+    Raises:
+        InputError: as `defaults`, or an option refuses its value.
+    """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(command)
-    values = defaults(command, table, folder, where, ["name"])
+    values = defaults(command, table, folder, where, without)
     try:
         context = typer.main.get_command(app).make_context("models", [], default_map=values)
     except typer.exceptions.TyperException as error:

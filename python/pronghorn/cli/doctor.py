@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -87,12 +88,13 @@ def doctor(
         ("port", lambda: _port(_check.address("--listen", listen))),
     ]
     if metrics is not None:
-        checks.append(("metrics port", lambda: _port(metrics if ":" in metrics else f"127.0.0.1:{metrics}")))
+        checks.append(("metrics port", lambda: _port(_check.monitor_address(metrics))))
     for subject, directory in (("store", store), ("plans", plans)):
         if directory is not None:
             checks.append((subject, lambda directory=directory: _directory(directory)))  # type: ignore[misc]
     checks.append(("tls", lambda: _tls(listen, channel)))
     if config_file is not None:
+        checks.append(("options", lambda: _options(config_file)))
         checks.append(("models", lambda: _models(config_file)))
     findings = [_found(subject, check) for subject, check in checks]
     if as_json:
@@ -168,9 +170,12 @@ def _port(address: str) -> tuple[str, str]:
 def _directory(path: Path) -> tuple[str, str]:
     if not path.exists():
         parent = next(each for each in path.absolute().parents if each.exists())
-        if not os.access(parent, os.W_OK):
-            return "error", f"{path} is not there, and {parent} cannot be written"
-        return "ok", f"{path} will be made"
+        try:
+            # To ask for the rights is not enough: root has them all, and makes nothing in /proc.
+            with tempfile.TemporaryDirectory(prefix=".pronghorn-", dir=parent):
+                return "ok", f"{path} will be made"
+        except OSError as error:
+            return "error", f"{path} is not there, and cannot be made in {parent}: {error.strerror}"
     if not path.is_dir() or not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         return "error", f"{path} is no directory that this user can write"
     if path.stat().st_mode & 0o077:
@@ -184,12 +189,24 @@ def _tls(listen: str, channel: ServerChannel) -> tuple[str, str]:
     if files is not None:
         who = "" if channel.knows_clients else "; clients show nothing, and anybody is served"
         return "ok", f"certificate {_native.check_server_tls(files)}{who}"
-    host = listen.rpartition(":")[0]
+    host = _check.address("--listen", listen).rpartition(":")[0]
     if host in ("127.0.0.1", "localhost", "[::1]"):
         return "ok", "none, on loopback"
     if channel.insecure_plain_tcp:
         return "warning", "none: whoever is on the network can change results and read inputs"
     return "error", "none, beyond loopback: give --tls DIR"
+
+
+def _options(path: Path) -> tuple[str, str]:
+    """Reads all options of the server's file as `serve` does, those that are not checked here too."""
+    table, where = config.read(path)[0], f"{path}, [server]"
+    given = config.parsed(serve, table, path.parent, where, OF_MODELS | HIDDEN)
+    for key in table:
+        if isinstance(given[key], float):
+            _check.seconds(f"{where}: {key}", given[key])
+        elif isinstance(given[key], int) and not isinstance(given[key], bool):
+            _check.whole(f"{where}: {key}", given[key], 0)
+    return "ok", ", ".join(sorted(key.replace("_", "-") for key in table)) or "none are given"
 
 
 def _models(path: Path) -> tuple[str, str]:
