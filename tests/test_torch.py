@@ -222,14 +222,14 @@ def test_a_refused_model_is_tried_by_the_other_exporter(stub: Exporter) -> None:
     def refused(module: Module, inputs: list[str], outputs: list[str], batch: Any) -> onnx.ModelProto:
         if len(stub.calls) > 1 and batch == "N":
             return relu(module, inputs, outputs, batch)
-        return model([node("Erf", inputs[0], outputs[0])], (batch, 4), inputs=inputs, outputs=outputs)
+        return model([node("Det", inputs[0], outputs[0])], (batch, 4), inputs=inputs, outputs=outputs)
 
     stub.proto = refused
     assert pronghorn.load(Module(), example=floats(1, 4)).exporter == TORCHSCRIPT
     stub.proto = lambda module, inputs, outputs, batch: model(
-        [node("Erf", inputs[0], outputs[0])], (batch, 4), inputs=inputs, outputs=outputs
+        [node("Det", inputs[0], outputs[0])], (batch, 4), inputs=inputs, outputs=outputs
     )
-    with pytest.raises(UnsupportedModelError, match="Erf"):
+    with pytest.raises(UnsupportedModelError, match="Det"):
         pronghorn.load(Module(), example=floats(1, 4))
 
 
