@@ -549,6 +549,43 @@ def test_torch_recurrent(exporter: str, kind: str) -> None:
     np.testing.assert_allclose(network.run_float(series), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["encoder", "attention", "product"])
+def test_torch_attention(exporter: str, kind: str) -> None:
+    """Networks that move the batch, and for any number of images give the module's outputs."""
+    import torch
+
+    nn = torch.nn
+
+    class Attending(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, activation="gelu", batch_first=True)
+            self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+            self.last = nn.Linear(8, 3)
+
+        def forward(self, steps: Any) -> Any:
+            if kind == "encoder":
+                steps = self.encoder(steps)
+            elif kind == "attention":
+                steps = self.attention(steps, steps, steps, need_weights=False)[0]
+            else:
+                heads = steps.unflatten(2, (2, 4)).transpose(1, 2)
+                steps = nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(2)
+            return self.last(steps.mean(1))
+
+    torch.manual_seed(2)
+    module, series = Attending().eval(), floats(24, 5, 8)
+    network = pronghorn.load(module, samples=series)
+    assert network.exporter == exporter
+    with torch.no_grad():
+        wanted = module(torch.from_numpy(series)).numpy()
+    np.testing.assert_allclose(network.run_float(series), wanted, rtol=1e-3, atol=1e-4)
+    report = network.verify(series[:2])
+    assert report.ok
+    assert report.expected_error < 0.03
+
+
 def test_torch_several(exporter: str) -> None:
     import torch
 

@@ -337,19 +337,26 @@ def _tensor(module: torch.nn.Module, name: str, value: Any) -> torch.Tensor:
 
 @contextmanager
 def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Eval mode and no gradients; the modes of the module and of its parts are as before at the end."""
+    """Eval mode and no gradients; the modes of the module and of its parts are as before at the end. Attention is of
+    several operators, as TorchScript knows none that does all."""
     import torch
 
     # Modules that torch.jit.freeze has made have no modes, and are in eval mode for good.
     modes = [(part, part.training) for part in module.modules() if hasattr(part, "training")]
     if modes:
         module.eval()
+    fused = getattr(getattr(torch, "backends", None), "mha", None)
+    is_fused = fused is not None and fused.get_fastpath_enabled()
+    if fused is not None:
+        fused.set_fastpath_enabled(False)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             # Exporters warn of themselves, and of much that the comparison with the module decides.
             warnings.simplefilter("ignore")
             yield
     finally:
+        if fused is not None:
+            fused.set_fastpath_enabled(is_fused)
         for part, training in modes:
             part.training = training
 
