@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 import pronghorn
 from helpers import check, floats, model, node, run_native, run_onnx
@@ -93,16 +93,81 @@ def test_attention_equals_the_oracle(form: str, trust: str) -> None:
     assert max(scored.expected_error, scored.relative_error) < 1.5 * aim
 
 
+KEPT = np.tril(np.ones((STEPS, STEPS), bool))
+MASKS = {
+    "added": ([node("Add", "s mask", "masked")], {"mask": np.where(KEPT, 0, -np.inf).astype(np.float32)}),
+    "large": ([node("Add", "mask s", "masked")], {"mask": np.where(KEPT, 0, -1e9).astype(np.float32)}),
+    "chosen": ([node("Where", "kept s low", "masked")], {"kept": KEPT, "low": np.float32(-np.inf)}),
+    "left out": ([node("Where", "out low s", "masked")], {"out": ~KEPT, "low": np.float32(-1e9)}),
+}
+
+
+@pytest.mark.parametrize("form", MASKS)
+def test_masked_attention(form: str) -> None:
+    """As causal attention and a constant mask are exported: later steps tell nothing of earlier ones."""
+    masking, constants = MASKS[form]
+    nodes = []
+    for each in batch_first():
+        if each.output[0] == "a":
+            nodes += [*masking, node("Softmax", "masked", "a", axis=-1)]
+        else:
+            nodes.append(each)
+    proto = network(nodes)
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    check(proto)
+    loaded = pronghorn.load(proto, samples=floats(48, STEPS, WIDTH))
+    report = loaded.verify(floats(48, STEPS, WIDTH), secure=False)
+    assert max(report.expected_error, report.relative_error) < 0.03
+    assert loaded.verify(floats(2, STEPS, WIDTH)).disagreements == 0
+
+
+MIXING = [
+    node("Transpose", "x", "t", perm=[1, 0, 2]),
+    node("Transpose", "t", "k", perm=[0, 2, 1]),
+    node("MatMul", "t k", "s"),
+    node("Softmax", "s", "a", axis=-1),
+    node("MatMul", "a t", "o"),
+    node("Transpose", "o", "p", perm=[1, 0, 2]),
+]
+"""Attention among the images of a batch, the batch in the place of the steps."""
+
+
+@pytest.mark.parametrize("end", ["ArgMax", "Softmax", "Sigmoid"])
+@pytest.mark.parametrize("form", ["mixing", "steps first"])
+def test_ends_do_not_hide_that_images_are_mixed(form: str, end: str) -> None:
+    """Few classes change, and probabilities near 0 and 1 hardly do."""
+    nodes = MIXING if form == "mixing" else steps_first()
+    proto = network([*nodes])
+    proto.graph.node[-1].output[0] = "z"
+    attributes = {} if end == "Sigmoid" else {"axis": 1}
+    last = [node("Mul", "z many", "scores"), node(end, "scores", "y", **attributes)]
+    proto.graph.node.extend(last)
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(20), "many"))
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64 if end == "ArgMax" else TensorProto.FLOAT
+    if form == "mixing":
+        with pytest.raises(UnsupportedModelError, match="the batch"):
+            import_onnx(proto)
+    else:
+        assert import_onnx(proto).free_batch
+
+
+def test_a_small_output_that_mixes_images_is_seen() -> None:
+    proto = network([*MIXING])
+    proto.graph.node[-1].output[0] = "z"
+    proto.graph.node.extend([node("Mul", "m big", "l"), node("Concat", "l z", "y", axis=1)])
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(1e5), "big"))
+    # The large part keeps images apart.
+    mean = next(each for each in proto.graph.node if each.output[0] == "m")
+    proto.graph.node.insert(0, node("ReduceMean", "x", "own", axes=[1], keepdims=0))
+    scaled = next(each for each in proto.graph.node if each.output[0] == "l")
+    scaled.input[0] = "own"
+    assert mean.output[0] == "m"
+    with pytest.raises(UnsupportedModelError, match="the batch"):
+        import_onnx(proto)
+
+
 def test_models_that_mix_images_are_refused() -> None:
-    """Attention among the images of a batch, the batch in the place of the steps."""
-    nodes = [
-        node("Transpose", "x", "t", perm=[1, 0, 2]),
-        node("Transpose", "t", "k", perm=[0, 2, 1]),
-        node("MatMul", "t k", "s"),
-        node("Softmax", "s", "a", axis=-1),
-        node("MatMul", "a t", "o"),
-        node("Transpose", "o", "p", perm=[1, 0, 2]),
-    ]
+    nodes = MIXING
     with pytest.raises(UnsupportedModelError, match="moves the first dimension, the batch"):
         import_onnx(network(nodes))
     # Of one image alone there is nothing to mix.

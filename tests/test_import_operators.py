@@ -535,3 +535,19 @@ def test_cumulative_sums(axis: int, attributes: dict[str, int]) -> None:
     check(model([node("CumSum", "x a", "y", **attributes)], (1, 2, 4, 3), {"a": np.array(2)}))
     with pytest.raises(UnsupportedModelError, match="batch"):
         import_onnx(model([node("CumSum", "x a", "y", **attributes)], ("N", 5), {"a": np.array(0)}))
+
+
+def test_quotients_of_whole_numbers_are_refused() -> None:
+    """The file cuts them off."""
+    nodes = [node("Div", "x two", "h"), node("Cast", "h", "f", to=TensorProto.FLOAT), node("MatMul", "f w", "y")]
+    constants = {"two": np.array(2), "w": floats(5, 2)}
+    with pytest.raises(UnsupportedModelError, match="divides whole numbers"):
+        import_onnx(model(nodes, ("N", 5), constants, dtype=TensorProto.INT64))
+    nodes = [node("Cast", "x", "f", to=TensorProto.FLOAT), node("Div", "f half", "h"), node("MatMul", "h w", "y")]
+    assert import_onnx(model(nodes, ("N", 5), constants | {"half": np.float32(2)}, dtype=TensorProto.INT64))
+
+
+def test_an_end_before_a_sigmoid_within_a_network_is_named() -> None:
+    nodes = [node("Softmax", "x", "s", axis=1), node("Sigmoid", "s", "g"), node("Relu", "g", "y")]
+    with pytest.raises(UnsupportedModelError, match="after Softmax, which is supported only at the end"):
+        import_onnx(model(nodes, ("N", 5)))

@@ -5,7 +5,7 @@ use crate::common::{
     refusal,
 };
 use pronghorn_graph::{finish::Finish, float, graph::Graph, oracle};
-use pronghorn_plan::{BuildOptions, Built, Plan, TrustLevel, build};
+use pronghorn_plan::{BuildOptions, Built, NamedOutput, Plan, TrustLevel, build};
 
 /// Factors of the outputs.
 const SIZES: [f32; 4] = [1.0, 2e5, 3e-4, 40.0];
@@ -67,6 +67,36 @@ fn small_outputs_keep_their_precision() {
             );
         }
         assert!(built.warnings().is_empty(), "{:?}", built.warnings());
+    }
+}
+
+/// An output with a name that is next to nothing on all samples takes none of the others' precision,
+/// and keeps its own.
+#[test]
+fn a_small_constant_output_hides_no_other() {
+    for constant in [1e-4, 0.5, 1e6] {
+        let mut graph = heads([1.0, 2e5, 3e-4, 1.0]);
+        for (name, row, value) in [("last.w", 4, 0.0), ("last.b", 1, constant)] {
+            let tensor = graph.tensors.get_mut(name).expect("it has weights");
+            tensor.data_mut()[3 * row..4 * row].fill(value);
+        }
+        let outputs = ["a", "b", "c", "d"].map(|name| NamedOutput {
+            name: name.into(),
+            shape: vec![1],
+        });
+        for trust in [TrustLevel::TwoParty, TrustLevel::ClientAided] {
+            let options = BuildOptions {
+                samples: Some(numbers(6 * 64, 3)),
+                outputs: outputs.to_vec(),
+                ..options(trust)
+            };
+            let built = build(&graph, &options).expect("there is a plan");
+            let errors = built.fidelity.outputs.iter().map(|output| output.error);
+            let most = errors.fold(0.0, f64::max);
+            let aim = built.fidelity.aim;
+            assert!(most < 1.5 * aim, "{trust}, {constant}: {most} of {aim}");
+            assert!(built.warnings().is_empty(), "{:?}", built.warnings());
+        }
     }
 }
 

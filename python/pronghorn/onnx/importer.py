@@ -144,21 +144,16 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     try:
         return _imported(model, shape, output)
     except UnsupportedModelError as error:
-        # Nobody else's weights are copied for nothing: the model is read once more.
-        if (imported := _of_one_image(model, shape, output)) is None:
-            raise error from None
-        return imported
-
-
-def _of_one_image(model: Source, shape: ShapeOption, output: Output) -> ImportedModel | None:
-    """A model for one image, whose batch may move: of those with a free batch that keep images apart, where these run;
-    None for others.
-    """
+        first = error
+    # The model is read once more: copying it at first would be for nothing.
     try:
         imported = _imported(model, shape, output, as_one=True)
-    except UnsupportedModelError:
-        return None
-    return imported if keeps_apart(imported.reference) else None
+    except UnsupportedModelError as error:
+        # Where the batch may move, an operator that is not supported is the cause.
+        raise (error if error.operator in error.unsupported else first) from None
+    if not keeps_apart(imported.reference):
+        raise first
+    return imported
 
 
 def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = False) -> ImportedModel:
@@ -368,6 +363,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     nodes = _needed(rewrite(nodes, lowering.constants), output)
     lowering.inside, lowering.network = inside(nodes), nodes
     lowering.within = within(nodes, lowering.constants)
+    lowering.whole = _integers(nodes, proto.graph.input[0], lowering.constants)
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
         for node in nodes:
@@ -380,6 +376,18 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
             f"the output {output!r} is quantised",
             "take the value before its QuantizeLinear (--output NAME, output=NAME)",
         )
+
+
+def _integers(nodes: Iterable[NodeProto], source: ValueInfoProto, constants: Container[str]) -> set[str]:
+    """The values that are whole numbers, as the input is, up to a Cast or DequantizeLinear."""
+    if helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind not in "iu":
+        return set()
+    found = {source.name}
+    for node in nodes:
+        computed = [name for name in node.input if name and name not in constants]
+        if node.op_type not in ("Cast", "DequantizeLinear") and computed and found.issuperset(computed):
+            found.update(node.output)
+    return found
 
 
 def _output(lowering: Lowering, name: str) -> Value:

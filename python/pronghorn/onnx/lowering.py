@@ -44,6 +44,10 @@ BATCH_FIRST = (
 OTHER_AXIS = "choose an axis of an image: its result would depend on others"
 """What to do about operators over the batch."""
 
+MASKED, MASK = -1e4, -24.0
+"""Summands of a Softmax below the first mask a place, and become the second: `exp(-24)` is next to nothing beside the
+largest power, 1. Fixed point has no room for more."""
+
 FINISH = ("softmax", "arg_max", "sigmoid", "along", "exp", "exp_m1", "log", "sqrt")
 """Operators that the client computes on the result."""
 
@@ -139,6 +143,8 @@ class Lowering:
     """The names of values that operators within the network read, so that the client cannot compute them."""
     within: Container[str] = ()
     """Those behind which a network goes on with layers or products: no client computes them."""
+    whole: Container[str] = ()
+    """The names of values that are whole numbers in the file, which cuts quotients of them off."""
     network: list[NodeProto] = field(default_factory=list)
     """All nodes that are lowered, for advice."""
     one_image: bool = False
@@ -190,6 +196,22 @@ class Lowering:
         if kind and not operator.on_result:
             self.refuse_going_on(site, value, kind)
         return Value(value.index, (1, *value.shape)) if is_raised else value
+
+    def summand(self, site: Site, position: int) -> Array:
+        """A constant input that is added; a mask of a Softmax may be infinite."""
+        constant = self.constant(site, position)
+        if constant is None or constant.dtype.kind != "f":
+            return self.required(site, position)
+        return self.floats(site, self.masking(site, constant), site.input(position))
+
+    def masking(self, site: Site, summand: Array) -> Array:
+        """The summand of a node, of which a Softmax within the network may read the result: its places below `MASKED`
+        count for nothing there, and become `MASK`."""
+        name = site.node.output[0]
+        readers = [node for node in self.network if name in node.input]
+        if not readers or not all(node.op_type == "Softmax" and node.output[0] in self.within for node in readers):
+            return summand
+        return np.where(summand <= MASKED, np.float32(MASK), summand)
 
     def is_within(self, site: Site) -> bool:
         """Whether the network goes on behind a node, so that the client does not compute it."""
@@ -327,7 +349,8 @@ class Lowering:
         while node["op"]["kind"] == "sigmoid":
             node["op"] = {"kind": "function", "function": {"name": "sigmoid"}}
             node = self._last_node(Value(node["inputs"][0], ()))
-        return self.finish_of(value)
+        op = node["op"]
+        return op.get("of", op["kind"]) if op["kind"] in FINISH else None
 
     def _last_node(self, value: Value) -> dict[str, Any]:
         """The node of the graph that computes a value, reshapes behind it left out."""

@@ -210,6 +210,25 @@ impl BuildError {
     }
 }
 
+/// What is wrong with a model whose plan clients would refuse.
+fn cause(source: &PlanError) -> &'static str {
+    match is_too_long(source) {
+        true => {
+            "the network is too long for one plan: give a recurrent network fewer steps, or split the \
+             model at a value between (--output NAME, output=NAME)"
+        }
+        false => {
+            "the model's numbers are out of proportion (weights or ranges that are too large or too small \
+             by many powers of two)"
+        }
+    }
+}
+
+/// Whether a plan has too many circuits, however few bits these take.
+pub(super) fn is_too_long(source: &PlanError) -> bool {
+    source.to_string().contains(OWN_CIRCUITS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{accept, at_most};
@@ -232,23 +251,4 @@ mod tests {
         assert!(accept(0.3).contains("--error 0.30"));
         assert_eq!(accept(231.8), "");
     }
-}
-
-/// What is wrong with a model whose plan clients would refuse.
-fn cause(source: &PlanError) -> &'static str {
-    match is_too_long(source) {
-        true => {
-            "the network is too long for one plan: give a recurrent network fewer steps, or split the \
-             model at a value between (--output NAME, output=NAME)"
-        }
-        false => {
-            "the model's numbers are out of proportion (weights or ranges that are too large or too small \
-             by many powers of two)"
-        }
-    }
-}
-
-/// Whether a plan has too many circuits, however few bits these take.
-pub(super) fn is_too_long(source: &PlanError) -> bool {
-    source.to_string().contains(OWN_CIRCUITS)
 }

@@ -7,7 +7,7 @@ use pronghorn_graph::{
     passes,
 };
 
-use super::{BuildError, BuildOptions, Built};
+use super::{BuildError, BuildOptions, Built, fidelity::WARN};
 use crate::objective::Goal;
 
 /// Between two plans that reach the aim, scales of features must leave at most this part of the
@@ -190,6 +190,13 @@ fn largest_range(results: &[f32], outputs: usize) -> f64 {
         true => 0.0,
         false => (0..outputs).map(range).fold(0.0, f64::max),
     }
+}
+
+/// Whether there is a plan of whose error users are not warned.
+pub(super) fn is_near(built: &Result<Built, BuildError>) -> bool {
+    built
+        .as_ref()
+        .is_ok_and(|built| built.fidelity.error <= WARN * built.fidelity.aim)
 }
 
 /// Whether there is a plan that reaches the aim.

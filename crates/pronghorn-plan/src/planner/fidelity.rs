@@ -18,6 +18,9 @@ pub const REFUSE: f64 = 5.0;
 /// With more outputs than this the errors of all are summed up in a line.
 const MOST_LINES: usize = 10;
 
+/// One of so many values of an output may be off: the border of a map.
+const MOST_HIDDEN: usize = 1000;
+
 /// An output that is off by such a part of its own spread is of no use.
 const USELESS: f64 = 0.5;
 
@@ -162,19 +165,22 @@ impl Fidelity {
             return None;
         }
         let few = count <= MOST_LINES;
-        let limit = match few {
-            true => REFUSE * self.aim,
-            false => USELESS.max(REFUSE * self.aim),
+        let is_of_few = |at: usize| few || output_size(at, named) <= MOST_LINES;
+        let is_useless = |&at: &usize| {
+            let limit = match is_of_few(at) {
+                true => REFUSE * self.aim,
+                false => USELESS.max(REFUSE * self.aim),
+            };
+            let error = self.outputs[at].error;
+            error > limit && error.is_finite()
         };
-        let is_useless = |output: &OutputError| output.error > limit && output.error.is_finite();
-        let all: Vec<usize> = (0..count)
-            .filter(|&at| is_useless(&self.outputs[at]))
-            .collect();
-        // Scores of many classes are compared on one scale.
-        let least = if !few && self.alike.is_some() {
-            count / 2
-        } else {
-            0
+        let all: Vec<usize> = (0..count).filter(is_useless).collect();
+        let least = match (all.iter().any(|&at| is_of_few(at)), self.alike) {
+            (true, _) => 0,
+            // Scores of many classes are compared on one scale.
+            (false, Some(_)) => count / 2,
+            // So are most values of a map.
+            (false, None) => count / MOST_HIDDEN,
         };
         if all.len() <= least {
             return None;
@@ -267,6 +273,18 @@ impl std::fmt::Display for Fidelity {
             None => write!(f, ", on {images} samples"),
         }
     }
+}
+
+/// The values of the output with a name that element `at` is of; any number where outputs have no
+/// names.
+fn output_size(at: usize, named: &[NamedOutput]) -> usize {
+    let mut end = 0;
+    let sizes = named.iter().map(|output| output.shape.iter().product());
+    let found = sizes.into_iter().find(|size: &usize| {
+        end += size;
+        at < end
+    });
+    found.unwrap_or(usize::MAX)
 }
 
 /// The name of element `at` of all outputs; its number where outputs have no names.
@@ -631,6 +649,37 @@ mod tests {
             ..fidelity
         };
         assert_eq!(one.outputs_text(&[]), None);
+    }
+
+    /// A score beside a map, which has one pixel that is off.
+    #[test]
+    fn outputs_of_few_values_are_not_hidden_by_many() {
+        let error = |error| OutputError { error, rmse: 1.0 };
+        let mut outputs = vec![error(0.001); 513];
+        outputs[7] = error(0.9);
+        let fidelity = |outputs| Fidelity {
+            aim: 0.02,
+            error: 0.01,
+            about_mean: true,
+            images: 9,
+            outputs,
+            alike: None,
+        };
+        let named = |name: &str, shape: &[usize]| NamedOutput {
+            name: name.into(),
+            shape: shape.to_vec(),
+        };
+        let named = [named("map", &[512]), named("score", &[1])];
+        assert!(fidelity(outputs.clone()).hidden(&named).is_some());
+        let map = [outputs[..512].to_vec(), vec![error(0.001); 1536]].concat();
+        assert_eq!(fidelity(map.clone()).hidden(&[]), None);
+        outputs[7] = error(0.001);
+        assert_eq!(fidelity(outputs.clone()).hidden(&named), None);
+        outputs[512] = error(0.15);
+        let hidden = fidelity(outputs).hidden(&named).expect("the score is off");
+        assert!(hidden.contains("score (0.15)"), "{hidden}");
+        let off = [vec![error(0.9); 9], map].concat();
+        assert!(fidelity(off).hidden(&[]).is_some());
     }
 
     #[test]

@@ -166,19 +166,21 @@ fn best(graph: &Graph, methods: Methods, options: &BuildOptions) -> Result<Built
             features::better(on_one_scale(methods), built, options.goal())
         }),
     };
-    let others = [features::near_one, features::with_constants];
-    others.into_iter().fold(first, |first, scaled| {
-        if features::is_reached(&first) {
-            return first;
+    let closer = |first, scaled: Option<Scaled>| match scaled {
+        Some(scaled) => {
+            let other = precise_first(&|methods| on_scales(&scaled, methods));
+            features::much_closer(first, other)
         }
-        match scaled(graph, &folded, options) {
-            Some(scaled) => {
-                let other = precise_first(&|methods| on_scales(&scaled, methods));
-                features::much_closer(first, other)
-            }
-            None => first,
-        }
-    })
+        None => first,
+    };
+    let first = match features::is_near(&first) {
+        true => first,
+        false => closer(first, features::near_one(graph, &folded, options)),
+    };
+    match features::is_reached(&first) {
+        true => first,
+        false => closer(first, features::with_constants(graph, &folded, options)),
+    }
 }
 
 /// The model as it is, which plans are compared with.

@@ -23,16 +23,19 @@ def _neg(lowering: Lowering, site: Site) -> Value:
 @operator("Add", "Sub", "Mul", "Div", "Sum", pointwise=True)
 def _arithmetic(lowering: Lowering, site: Site) -> Value:
     kind, names = site.node.op_type, list(site.node.input)
+    if kind == "Div" and any(name in lowering.whole for name in names):
+        site.fail("it divides whole numbers, whose quotient the file cuts off", "cast them to floats before (Cast)")
     if kind == "Sum" and len(names) != 2:
         return _sum(lowering, site)
     left, right = (name in lowering.values for name in names)
     if left and right:
         return _arithmetic_values(lowering, site, kind, lowering.value(site, 0), lowering.value(site, 1))
     value = lowering.value(site, 0 if left else 1)
-    constant = lowering.required(site, 1 if left else 0)
+    position = 1 if left else 0
+    if kind in ("Add", "Sum"):
+        return lowering.affine(site, value, add=lowering.summand(site, position))
+    constant = lowering.required(site, position)
     match kind:
-        case "Add" | "Sum":
-            return lowering.affine(site, value, add=constant)
         case "Sub":
             return lowering.affine(site, value, add=-constant) if left else lowering.affine(site, value, -1.0, constant)
         case "Mul":

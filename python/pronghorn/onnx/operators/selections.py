@@ -189,7 +189,10 @@ def _where(lowering: Lowering, site: Site) -> Value:
         added = np.where(kept, np.zeros((), other.dtype), other) if other is not None else np.zeros(())
     except ValueError:
         site.fail("its constants are not broadcast to one another", "repair the model")
-    made = lowering.affine(site, value, mul=kept, add=lowering.floats(site, added, site.input(position)))
+    masking = lowering.masking(site, added)
+    # The scores of masked places stay beside a mask.
+    mul = kept if masking is added else np.ones((), np.float32)
+    made = lowering.affine(site, value, mul=mul, add=lowering.floats(site, masking, site.input(position)))
     return lowering.lowered(site, made)
 
 
