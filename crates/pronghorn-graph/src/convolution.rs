@@ -81,7 +81,7 @@ impl Numbers for Floats {
     }
 
     fn columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
-        simd::float_columns(simd::level(), rows, columns, sums);
+        simd::float_columns(SimdLevel::detect(), rows, columns, sums);
     }
 
     fn windows(rows: &[f32], windows: &[f32], length: usize, sums: &mut [f32]) {
@@ -104,7 +104,7 @@ impl Numbers for Shorts {
     }
 
     fn columns(rows: Rows<'_, [i16; 2]>, columns: &[[[i16; 2]; LANES]], sums: Sums<'_, i32>) {
-        simd::pair_columns(simd::level(), rows, columns, sums);
+        simd::pair_columns(SimdLevel::detect(), rows, columns, sums);
     }
 
     fn windows(rows: &[i16], windows: &[i16], length: usize, sums: &mut [i32]) {

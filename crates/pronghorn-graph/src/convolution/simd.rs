@@ -13,8 +13,8 @@ pub const LANES: usize = 16;
 /// Rows, likewise: their sums stay in the 16 registers of AVX2.
 pub const ROWS: usize = 6;
 
-/// The level for these products, AVX2 at most: for AVX-512 the compiler gathers lanes one by one,
-/// and floats took 47 times as long on a Zen 4. Two vectors of AVX2 keep both of its units busy.
+/// The level for products in plain loops, AVX2 at most: for AVX-512 the compiler gathers lanes one
+/// by one, and floats took 47 times as long on a Zen 4.
 pub fn level() -> SimdLevel {
     SimdLevel::detect().min(SimdLevel::Avx2)
 }
@@ -103,9 +103,24 @@ pub struct Sums<'a, S> {
     pub lanes: usize,
 }
 
+/// Adds products of floats, at a level or the best below it that the CPU has. Products are rounded
+/// before they are added, at every level.
+pub fn float_columns(
+    level: SimdLevel,
+    rows: Rows<'_, f32>,
+    columns: &[[f32; LANES]],
+    sums: Sums<'_, f32>,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if level.or_best() >= SimdLevel::Avx512 {
+        // SAFETY: `or_best` returns only levels this CPU has, and all from AVX-512 on have AVX-512F.
+        return unsafe { x86::float_columns(rows, columns, sums) };
+    }
+    plain_float_columns(level.min(SimdLevel::Avx2), rows, columns, sums);
+}
+
 vectorised! {
-    /// Adds products of floats.
-    pub fn float_columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
+    fn plain_float_columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
         tiles(&Floats, rows, columns, sums);
     }
 }
@@ -132,6 +147,11 @@ pub fn pair_columns(
     columns: &[[[i16; 2]; LANES]],
     sums: Sums<'_, i32>,
 ) {
+    #[cfg(target_arch = "x86_64")]
+    if level.or_best() >= SimdLevel::Avx512 && is_x86_feature_detected!("avx512vnni") {
+        // SAFETY: the CPU has AVX-512F, as all levels from AVX-512 on, and AVX-512 VNNI.
+        return unsafe { x86::pair_columns_vnni(rows, columns, sums) };
+    }
     #[cfg(target_arch = "x86_64")]
     if level.or_best() >= SimdLevel::Avx2 {
         // SAFETY: `or_best` returns only levels this CPU has, and all from AVX2 on have AVX2.
@@ -263,7 +283,9 @@ fn tile<P: Products, const R: usize>(
 mod x86 {
     use std::arch::x86_64::{
         _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_set1_epi32,
-        _mm256_setzero_si256, _mm256_storeu_si256,
+        _mm256_setzero_si256, _mm256_storeu_si256, _mm512_add_ps, _mm512_dpwssd_epi32,
+        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
+        _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps, _mm512_storeu_si512,
     };
 
     use super::{LANES, Products, Rows, Sums, tiles};
@@ -273,6 +295,96 @@ mod x86 {
 
     /// Made only behind a check that the CPU has AVX2.
     struct Avx2;
+
+    /// Made only behind a check that the CPU has AVX-512F.
+    struct Avx512;
+
+    /// Made only behind a check that the CPU has AVX-512F and AVX-512 VNNI.
+    struct Vnni;
+
+    #[target_feature(enable = "avx512f")]
+    pub fn float_columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
+        tiles(&Avx512, rows, columns, sums);
+    }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub fn pair_columns_vnni(
+        rows: Rows<'_, [i16; 2]>,
+        columns: &[[[i16; 2]; LANES]],
+        sums: Sums<'_, i32>,
+    ) {
+        tiles(&Vnni, rows, columns, sums);
+    }
+
+    impl Products for Avx512 {
+        type Weight = f32;
+        type Lane = f32;
+        type Sum = f32;
+
+        #[inline(always)]
+        fn of<const R: usize>(
+            &self,
+            tile: &[[f32; R]],
+            columns: &[[f32; LANES]],
+        ) -> [[f32; LANES]; R] {
+            // SAFETY: the CPU has AVX-512F. Loads and stores stay in arrays of as many numbers.
+            unsafe {
+                let mut sums = [_mm512_setzero_ps(); R];
+                for (weights, column) in tile.iter().zip(columns) {
+                    let x = _mm512_loadu_ps(column.as_ptr());
+                    for (sum, &weight) in sums.iter_mut().zip(weights) {
+                        *sum = _mm512_add_ps(*sum, _mm512_mul_ps(_mm512_set1_ps(weight), x));
+                    }
+                }
+                let mut lanes = [[0.0; LANES]; R];
+                for (lanes, &sum) in lanes.iter_mut().zip(&sums) {
+                    _mm512_storeu_ps(lanes.as_mut_ptr(), sum);
+                }
+                lanes
+            }
+        }
+
+        #[inline(always)]
+        fn plus(a: f32, b: f32) -> f32 {
+            a + b
+        }
+    }
+
+    impl Products for Vnni {
+        type Weight = [i16; 2];
+        type Lane = [i16; 2];
+        type Sum = i32;
+
+        #[inline(always)]
+        fn of<const R: usize>(
+            &self,
+            tile: &[[[i16; 2]; R]],
+            columns: &[[[i16; 2]; LANES]],
+        ) -> [[i32; LANES]; R] {
+            // SAFETY: the CPU has AVX-512F and VNNI. Loads and stores stay in arrays of as many
+            // numbers.
+            unsafe {
+                let mut sums = [_mm512_setzero_si512(); R];
+                for (weights, column) in tile.iter().zip(columns) {
+                    let x = _mm512_loadu_si512(column.as_ptr().cast());
+                    for (sum, &[low, high]) in sums.iter_mut().zip(weights) {
+                        let pair = (i32::from(high) << 16) | i32::from(low as u16);
+                        *sum = _mm512_dpwssd_epi32(*sum, _mm512_set1_epi32(pair), x);
+                    }
+                }
+                let mut lanes = [[0; LANES]; R];
+                for (lanes, &sum) in lanes.iter_mut().zip(&sums) {
+                    _mm512_storeu_si512(lanes.as_mut_ptr().cast(), sum);
+                }
+                lanes
+            }
+        }
+
+        #[inline(always)]
+        fn plus(a: i32, b: i32) -> i32 {
+            a.wrapping_add(b)
+        }
+    }
 
     #[target_feature(enable = "avx2")]
     pub fn pair_columns(
