@@ -98,6 +98,10 @@ MASKS = {
     "added": ([node("Add", "s mask", "masked")], {"mask": np.where(KEPT, 0, -np.inf).astype(np.float32)}),
     "large": ([node("Add", "mask s", "masked")], {"mask": np.where(KEPT, 0, -1e9).astype(np.float32)}),
     "chosen": ([node("Where", "kept s low", "masked")], {"kept": KEPT, "low": np.float32(-np.inf)}),
+    "two numbers": (
+        [node("Where", "kept s lows", "masked")],
+        {"kept": KEPT, "lows": np.where(np.arange(STEPS) == STEPS - 1, 0.5, -np.inf).astype(np.float32)},
+    ),
     "left out": ([node("Where", "out low s", "masked")], {"out": ~KEPT, "low": np.float32(-1e9)}),
 }
 

@@ -191,7 +191,7 @@ def _where(lowering: Lowering, site: Site) -> Value:
         site.fail("its constants are not broadcast to one another", "repair the model")
     masking = lowering.masking(site, added)
     # The scores of masked places stay beside a mask.
-    mul = kept if masking is added else np.ones((), np.float32)
+    mul = kept | (masking != added)
     made = lowering.affine(site, value, mul=mul, add=lowering.floats(site, masking, site.input(position)))
     return lowering.lowered(site, made)
 
