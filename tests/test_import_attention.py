@@ -7,9 +7,29 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 import pronghorn
-from helpers import check, floats, model, node, run_native, run_onnx
+from helpers import check, model, node, run_native, run_onnx
 from pronghorn import UnsupportedModelError
 from pronghorn.onnx import import_onnx
+
+SEED = 5
+
+
+class Numbers:
+    """Random numbers of one test alone: bounds of errors are to hold in any order of tests."""
+
+    random = np.random.default_rng(SEED)
+
+
+@pytest.fixture(autouse=True)
+def own_numbers() -> None:
+    """Each test begins with the same numbers."""
+    Numbers.random = np.random.default_rng(SEED)
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Random float32 numbers around zero."""
+    return Numbers.random.standard_normal(shape).astype(np.float32)
+
 
 STEPS, WIDTH, HEADS = 6, 8, 2
 SIZES = {

@@ -9,9 +9,29 @@ import pytest
 from onnx import NodeProto
 
 import pronghorn
-from helpers import check, floats, model, node
+from helpers import check, model, node
 from pronghorn import PlanError
 from pronghorn.onnx import ImportedModel, import_onnx
+
+SEED = 5
+
+
+class Numbers:
+    """Random numbers of one test alone: bounds of errors are to hold in any order of tests."""
+
+    random = np.random.default_rng(SEED)
+
+
+@pytest.fixture(autouse=True)
+def own_numbers() -> None:
+    """Each test begins with the same numbers."""
+    Numbers.random = np.random.default_rng(SEED)
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Random float32 numbers around zero."""
+    return Numbers.random.standard_normal(shape).astype(np.float32)
+
 
 ROWS = ("N", 6)
 STEPS = ("N", 5, 4)

@@ -17,7 +17,7 @@ from pronghorn import _native
 from pronghorn._float import session
 from pronghorn._inputs import BYTES
 from pronghorn._model.core import Floats
-from pronghorn._model.verification import relative_error
+from pronghorn._model.verification import relative_error, rms
 from pronghorn._outputs import split
 from pronghorn.errors import PrecisionWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel
@@ -57,16 +57,14 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
     # The file takes whole numbers alone.
     images = np.rint(images) if imported.takes_integers else images
     try:
-        results = _results(imported, native, images)
+        chosen, wanted = _by_file(imported, images)
+        error = _error(imported, native, chosen, wanted)
     except Exception:
         return
-    shapes = imported.outputs if len(imported.outputs) > 1 else {}
-    heads = zip(*(split(each, shapes).values() for each in results), strict=True) if shapes else [results]
-    error = max(_difference(*head) for head in heads)
     if error <= WARN:
         return
     problem = (
-        f"on {len(results[0])} inputs Pronghorn's reading of the model differs from onnxruntime's by {error:.2g} of "
+        f"on {len(chosen)} inputs Pronghorn's reading of the model differs from onnxruntime's by {error:.2g} of "
         "the outputs' spread"
     )
     advice = "report it, with the model; results would be as wrong"
@@ -75,34 +73,47 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
     warnings.warn(f"{problem}\n  what to do: {advice}", PrecisionWarning, stacklevel=stacklevel + 1)
 
 
-def _results(imported: ImportedModel, native: _native.Model, images: Floats) -> tuple[Floats, Floats, Floats]:
-    """Results of the file and of the imported network, `(images, outputs)`; and of that for inputs whose last bits are
-    others."""
+def _by_file(imported: ImportedModel, images: Floats) -> tuple[Floats, Floats]:
+    """Some of the images, and the file's results on them, `(images, outputs)`."""
     run = session(imported.reference_bytes(), imported.is_quantised)
     started = time.monotonic()
-    first = run(images[:1])
+    results = [run(images[:1])]
     count = int(np.clip(SECONDS / max(time.monotonic() - started, 1e-6), 1, MOST_IMAGES))
+    # The first is among them.
     chosen = images[np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)]
-    wanted = np.concatenate([run(chosen[at : at + 1]) for at in range(len(chosen))]).astype(np.float32)
-    nearby = np.nextafter(chosen, np.where(np.random.default_rng(0).random(chosen.shape) < 0.5, -np.inf, np.inf))
-    found = [native.run_float(np.ascontiguousarray(each, np.float32), None) for each in (chosen, nearby)]
-    shape = (len(chosen), first.size)
-    return wanted.reshape(shape), found[0].reshape(shape), found[1].reshape(shape)
+    results += [run(chosen[at : at + 1]) for at in range(1, len(chosen))]
+    return chosen, np.concatenate(results).astype(np.float32).reshape(len(chosen), -1)
+
+
+def _error(imported: ImportedModel, native: _native.Model, images: Floats, wanted: Floats) -> float:
+    """The largest relative error of an output of the imported network; 0 of one that rounding explains."""
+    shapes = imported.outputs if len(imported.outputs) > 1 else {"": wanted.shape[1:]}
+
+    def run(inputs: Floats) -> Floats:
+        return native.run_float(np.ascontiguousarray(inputs, np.float32), None).reshape(wanted.shape)
+
+    def largest(nearby: Floats) -> float:
+        heads = zip(*(split(each, shapes).values() for each in (wanted, found, nearby)), strict=True)
+        return max(_difference(*head) for head in heads)
+
+    found = run(images)
+    error = largest(found)
+    if error <= WARN:
+        return error
+    up = np.random.default_rng(0).random(images.shape) < 0.5
+    return largest(run(np.nextafter(images, np.where(up, -np.inf, np.inf))))
 
 
 def _difference(wanted: Floats, found: Floats, nearby: Floats) -> float:
-    """The relative error where the file's results are finite, or 0 where rounding explains it."""
+    """The relative error where the file's results are finite, or 0 where rounding explains it: `nearby` are results of
+    inputs whose last bits are others."""
     known = np.isfinite(wanted)
     wanted, found, nearby = (np.where(known, each, 0) for each in (wanted, found, nearby))
     if not np.isfinite(found).all():
         return math.inf
-    off, size, rounding = (_rms(each) for each in (found - wanted, wanted, nearby - found))
-    is_rounding = off <= OF_SIZE * size or off <= OF_ROUNDING * rounding
+    off = rms(found - wanted)
+    is_rounding = off <= OF_SIZE * rms(wanted) or off <= OF_ROUNDING * rms(nearby - found)
     return 0.0 if is_rounding else relative_error(found, wanted)
-
-
-def _rms(values: Floats) -> float:
-    return math.sqrt(np.mean(np.square(values, dtype=np.float64))) if values.size else 0.0
 
 
 def _made_up(native: _native.Model, are_bytes: bool) -> npt.NDArray[np.float32]:

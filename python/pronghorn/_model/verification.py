@@ -130,7 +130,7 @@ class Verification:
             argmax_agreement=_agreement(secure, floating),
             max_abs_difference=float(np.abs(runs.secure - runs.floating).max()),
             relative_error=self._relative_error(runs),
-            rmse=_rms(runs.secure - runs.floating),
+            rmse=rms(runs.secure - runs.floating),
             differences=tuple(self._differences(runs)),
             expected_error=expected.error,
             expected_errors=expected.outputs,
@@ -166,7 +166,7 @@ class Verification:
         floating = split(runs.floating, shapes)
         for name, found in split(runs.secure, shapes).items():
             wanted = floating[name]
-            yield OutputDifference(name, relative_error(found, wanted), _rms(found - wanted))
+            yield OutputDifference(name, relative_error(found, wanted), rms(found - wanted))
 
     def _regression(self, targets: Classes | Targets, floating: Floats, fixed: Floats, secure: Floats) -> Regression:
         """The distances to the given values."""
@@ -195,10 +195,10 @@ def relative_error(found: Floats, wanted: Floats) -> float:
     wide = wanted.astype(np.float64)
     spreads = np.var(wide, axis=0) * (len(wide) / max(1, len(wide) - 1))
     spread = np.sqrt(np.where(spreads > ROUNDING**2 * np.mean(wide**2, axis=0), spreads, 0.0).mean())
-    return _rms(found - wanted) / (float(spread) or _rms(wanted) or 1.0)
+    return rms(found - wanted) / (float(spread) or rms(wanted) or 1.0)
 
 
-def _rms(values: Floats) -> float:
+def rms(values: Floats) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 

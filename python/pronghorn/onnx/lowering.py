@@ -208,7 +208,8 @@ class Lowering:
         """The summand of a node, of which a Softmax within the network may read the result: its places below `MASKED`
         count for nothing there, and become `MASK`."""
         name = site.node.output[0]
-        readers = [node for node in self.network if name in node.input]
+        # Masks are rare, and nodes may be many.
+        readers = [node for node in self.network if name in node.input] if (summand <= MASKED).any() else []
         if not readers or not all(node.op_type == "Softmax" and node.output[0] in self.within for node in readers):
             return summand
         return np.where(summand <= MASKED, np.float32(MASK), summand)
@@ -520,6 +521,14 @@ class Lowering:
                 order.insert(axis, axis)
             op = {**op, "axis": order.index(axis)}
         return self.emit(site, op, [self.transpose(site, before, order)], inner)
+
+    def with_axis_first(self, site: Site, value: Value, axis: int, made: Callable[[Value], Value]) -> Value:
+        """What `made` makes of a value whose axis (batch counted) stands first, with the axis in its place again."""
+        inner = axis - int(value.batched)
+        order = [inner, *(place for place in range(len(value.inner)) if place != inner)]
+        first = self.transpose(site, Value(value.index, (1, *value.inner)), order)
+        back = self.transpose(site, made(first), [order.index(place) for place in range(len(order))])
+        return self.in_shape_of(value, back)
 
     def take(self, site: Site, value: Value, axis: int, count: int, source: Callable[[int], int]) -> Value:
         """Place `i` of `count` along `axis`, batch not counted, is the input's place `source(i)`; no

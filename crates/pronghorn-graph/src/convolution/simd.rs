@@ -293,6 +293,12 @@ mod x86 {
     /// Lanes of a vector.
     const WIDTH: usize = 8;
 
+    /// Both numbers of a pair, as a lane has them.
+    #[inline(always)]
+    fn packed([low, high]: [i16; 2]) -> i32 {
+        (i32::from(high) << 16) | i32::from(low as u16)
+    }
+
     /// Made only behind a check that the CPU has AVX2.
     struct Avx2;
 
@@ -367,9 +373,8 @@ mod x86 {
                 let mut sums = [_mm512_setzero_si512(); R];
                 for (weights, column) in tile.iter().zip(columns) {
                     let x = _mm512_loadu_si512(column.as_ptr().cast());
-                    for (sum, &[low, high]) in sums.iter_mut().zip(weights) {
-                        let pair = (i32::from(high) << 16) | i32::from(low as u16);
-                        *sum = _mm512_dpwssd_epi32(*sum, _mm512_set1_epi32(pair), x);
+                    for (sum, &weight) in sums.iter_mut().zip(weights) {
+                        *sum = _mm512_dpwssd_epi32(*sum, _mm512_set1_epi32(packed(weight)), x);
                     }
                 }
                 let mut lanes = [[0; LANES]; R];
@@ -415,9 +420,8 @@ mod x86 {
                     for (at, vector) in vectors.iter_mut().enumerate() {
                         *vector = _mm256_loadu_si256(column.as_ptr().add(at * WIDTH).cast());
                     }
-                    for (sums, &[low, high]) in sums.iter_mut().zip(weights) {
-                        let pair = (i32::from(high) << 16) | i32::from(low as u16);
-                        let weight = _mm256_set1_epi32(pair);
+                    for (sums, &weight) in sums.iter_mut().zip(weights) {
+                        let weight = _mm256_set1_epi32(packed(weight));
                         for (sum, &x) in sums.iter_mut().zip(&vectors) {
                             *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(weight, x));
                         }

@@ -133,16 +133,8 @@ impl<'a> Finder<'a> {
 
     fn is_elementwise(&self, node: &Node) -> bool {
         let same = |&input: &usize| self.graph.nodes[input].shape == node.shape;
-        let op = matches!(
-            node.op,
-            Op::Relu
-                | Op::Clip { .. }
-                | Op::LeakyRelu { .. }
-                | Op::Function { .. }
-                | Op::Square
-                | Op::Multiply
-                | Op::Add
-        );
+        let is_pool = matches!(node.op, Op::MaxPool { .. });
+        let op = matches!(node.op, Op::Multiply | Op::Add) || node.op.is_activation() && !is_pool;
         op && node.inputs.iter().all(same)
     }
 }

@@ -165,7 +165,9 @@ impl Fidelity {
             return None;
         }
         let few = count <= MOST_LINES;
-        let is_of_few = |at: usize| few || output_size(at, named) <= MOST_LINES;
+        let is_head_of_few =
+            |at| named_output(at, named).is_some_and(|(head, _)| elements(head) <= MOST_LINES);
+        let is_of_few = |at: usize| few || is_head_of_few(at);
         let is_useless = |&at: &usize| {
             let limit = match is_of_few(at) {
                 true => REFUSE * self.aim,
@@ -275,32 +277,28 @@ impl std::fmt::Display for Fidelity {
     }
 }
 
-/// The values of the output with a name that element `at` is of; any number where outputs have no
-/// names.
-fn output_size(at: usize, named: &[NamedOutput]) -> usize {
+/// The named output that element `at` of all outputs is of, and the number of its first element.
+/// `None` where outputs have no names.
+fn named_output(at: usize, named: &[NamedOutput]) -> Option<(&NamedOutput, usize)> {
     let mut end = 0;
-    let sizes = named.iter().map(|output| output.shape.iter().product());
-    let found = sizes.into_iter().find(|size: &usize| {
-        end += size;
-        at < end
-    });
-    found.unwrap_or(usize::MAX)
+    named.iter().find_map(|output| {
+        let first = end;
+        end += elements(output);
+        (at < end).then_some((output, first))
+    })
+}
+
+fn elements(output: &NamedOutput) -> usize {
+    output.shape.iter().product()
 }
 
 /// The name of element `at` of all outputs; its number where outputs have no names.
 fn output_name(at: usize, named: &[NamedOutput]) -> String {
-    let mut first = 0;
-    for output in named {
-        let count: usize = output.shape.iter().product();
-        if (first..first + count).contains(&at) {
-            return match count {
-                1 => output.name.clone(),
-                _ => format!("{}[{}]", output.name, at - first),
-            };
-        }
-        first += count;
+    match named_output(at, named) {
+        Some((output, _)) if elements(output) == 1 => output.name.clone(),
+        Some((output, first)) => format!("{}[{}]", output.name, at - first),
+        None => at.to_string(),
     }
-    at.to_string()
 }
 
 /// Sums of squares over images: of the differences to the float result, of that result about its

@@ -6,11 +6,10 @@ without a factor, and the reciprocal has that factor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pronghorn.onnx.lowering import Lowering, Value
-from pronghorn.onnx.operators.pooling import maximum, mean
+from pronghorn.onnx.operators.pooling import filled_mean, maximum
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -41,7 +40,7 @@ def softmax_within(lowering: Lowering, site: Site, value: Value, axis: int) -> V
         share = lowering.function(site, found.part, "reciprocal", scale=1 / found.full)
         return lowering.times(site, found.powers, share)
 
-    return _with_axis_first(lowering, site, value, axis, of_rows)
+    return lowering.with_axis_first(site, value, axis, of_rows)
 
 
 def log_softmax_within(lowering: Lowering, site: Site, value: Value, axis: int) -> Value:
@@ -52,7 +51,7 @@ def log_softmax_within(lowering: Lowering, site: Site, value: Value, axis: int) 
         both = lowering.plus(site, found.below, _logarithm(lowering, site, found))
         return lowering.affine(site, both, mul=-1.0)
 
-    return _with_axis_first(lowering, site, value, axis, of_rows)
+    return lowering.with_axis_first(site, value, axis, of_rows)
 
 
 @operator("ReduceLogSumExp", unbatched=True)
@@ -68,7 +67,7 @@ def _reduce_log_sum_exp(lowering: Lowering, site: Site) -> Value:
         found = _exponentials(lowering, site, rows)
         return lowering.plus(site, found.largest, _logarithm(lowering, site, found))
 
-    kept = _with_axis_first(lowering, site, value, axes[0], of_rows)
+    kept = lowering.with_axis_first(site, value, axes[0], of_rows)
     shape = [size for at, size in enumerate(kept.shape) if at != axes[0] or site.integer("keepdims", 1)]
     return lowering.reshape_onnx(site, kept, shape, merges=not value.batched)
 
@@ -79,21 +78,7 @@ def _logarithm(lowering: Lowering, site: Site, found: Exponentials) -> Value:
 
 
 def _exponentials(lowering: Lowering, site: Site, rows: Value) -> Exponentials:
-    count, ones = rows.inner[0], [0] * (len(rows.inner) - 1)
-    full = 1 << (count - 1).bit_length()
     largest = maximum(lowering, site, rows, [1], keep=True)
     below = lowering.minus(site, largest, rows)
     powers = lowering.function(site, below, "decay")
-    filled = lowering.zeros_around(site, powers, [0, *ones], [full - count, *ones])
-    return Exponentials(largest, below, powers, mean(lowering, site, filled, [1], keep=True), full)
-
-
-def _with_axis_first(
-    lowering: Lowering, site: Site, value: Value, axis: int, of_rows: Callable[[Value], Value]
-) -> Value:
-    """What `of_rows` makes of a value whose axis (batch counted) stands first, with the axis in its place again."""
-    inner = axis - int(value.batched)
-    order = [inner, *(place for place in range(len(value.inner)) if place != inner)]
-    made = of_rows(lowering.transpose(site, Value(value.index, (1, *value.inner)), order))
-    back = lowering.transpose(site, made, [order.index(place) for place in range(len(order))])
-    return lowering.in_shape_of(value, back)
+    return Exponentials(largest, below, powers, *filled_mean(lowering, site, powers, 1, keep=True))

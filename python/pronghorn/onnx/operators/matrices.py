@@ -8,7 +8,7 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Floats, Lowering, Value
-from pronghorn.onnx.operators.pooling import mean
+from pronghorn.onnx.operators.pooling import filled_mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
@@ -105,10 +105,8 @@ def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value
     turned = lowering.transpose(site, lowering.reshape(site, right, (parts, count, columns)), [0, 2, 1])
     # Each row of a part meets all columns of it.
     second = turned if parts == 1 else lowering.take(site, turned, 0, parts * rows, lambda row: row // rows)
-    products = lowering.times(site, first, second)
-    full = 1 << (inner - 1).bit_length()
-    filled = lowering.zeros_around(site, products, [0, 0, 0], [0, 0, full - inner])
-    total = lowering.affine(site, mean(lowering, site, filled, [3], keep=False), mul=float(full))
+    found, full = filled_mean(lowering, site, lowering.times(site, first, second), 3, keep=False)
+    total = lowering.affine(site, found, mul=float(full))
     return lowering.in_shape_of(left, lowering.reshape(site, total, (*outer, rows, columns)))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from pronghorn.onnx.lowering import Array, Floats, Lowering, Value
 from pronghorn.onnx.operators.images import channels_of_parts, parts_of_channels
-from pronghorn.onnx.operators.pooling import mean
+from pronghorn.onnx.operators.pooling import filled_mean, mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -163,12 +163,9 @@ def _of_rows(
 ) -> Value:
     """A value divided by the root of its mean square over its first dimension."""
     count, ones = rows.inner[0], [1] * (len(rows.inner) - 1)
-    full = 1 << (count - 1).bit_length()
+    # The mean square, but for a part.
+    square, full = filled_mean(lowering, site, lowering.times(site, rows, rows), 1, keep=True)
     part = count / full
-    square = lowering.times(site, rows, rows)
-    filled = lowering.zeros_around(site, square, [0] * len(rows.inner), [full - count, *(0 for _ in ones)])
-    # The mean square, but for that part.
-    square = mean(lowering, site, filled, [1], keep=True)
     root = lowering.function(site, square, "inverse_root", epsilon=float(np.float32(epsilon * part)))
     product = lowering.times(site, rows, root)
     factor, summand = (np.reshape(1.0 if a is None else a, (1, -1, *ones)) for a in (mul, add))

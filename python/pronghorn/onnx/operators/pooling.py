@@ -109,6 +109,16 @@ def mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bo
     return _reduced(lowering, site, value, axes, keep, whole)
 
 
+def filled_mean(lowering: Lowering, site: Site, value: Value, axis: int, keep: bool) -> tuple[Value, int]:
+    """The mean over an axis (batch counted) that zeros fill up to a power of two, and that power: sums on shares are
+    exact then, without a factor."""
+    inner, count = axis - int(value.batched), value.shape[axis]
+    full = 1 << (count - 1).bit_length()
+    after = [full - count if place == inner else 0 for place in range(len(value.inner))]
+    filled = lowering.zeros_around(site, value, [0] * len(after), after)
+    return mean(lowering, site, filled, [axis], keep), full
+
+
 def maximum(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
     """Maximum over axes (batch counted)."""
 
