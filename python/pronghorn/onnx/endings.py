@@ -46,10 +46,10 @@ def _log_softmax(
 ) -> list[NodeProto] | None:
     """`x - logsumexp(x)`, whose sum keeps its axis, or is made a column again, as naive Bayes of scikit-learn is."""
     value, total = node.input
-    column = _maker(makers, total, "Reshape")
+    column = maker_of(makers, total, "Reshape")
     if column is not None and not _is(constants, column.input[1], -1, 1):
         return None
-    summed = _maker(makers, total if column is None else column.input[0], "ReduceLogSumExp")
+    summed = maker_of(makers, total if column is None else column.input[0], "ReduceLogSumExp")
     if summed is None or summed.input[0] != value:
         return None
     given = {each.name: helper.get_attribute_value(each) for each in summed.attribute}
@@ -139,12 +139,12 @@ def _shares(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping
     """`(p + z) / (sum(p) + n * z)`, where `z` is 1 if the sum is 0, as SGDClassifier of scikit-learn divides."""
     if name_of(node) != "Div":
         return None
-    above, below = (_maker(makers, name, "Add") for name in node.input)
+    above, below = (maker_of(makers, name, "Add") for name in node.input)
     if above is None or below is None:
         return None
     for value, is_zero in (above.input, reversed(above.input)):
         for total, correction in (below.input, reversed(below.input)):
-            summed, product = _maker(makers, total, "ReduceSum"), _maker(makers, correction, "Mul")
+            summed, product = maker_of(makers, total, "ReduceSum"), maker_of(makers, correction, "Mul")
             if summed is None or product is None or summed.input[0] != value or is_zero not in product.input:
                 continue
             if _is_not(makers, is_zero, total) and len(summed.input) > 1 and _is(constants, summed.input[1], 1):
@@ -156,7 +156,7 @@ def _shares(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping
 def _is_not(makers: Mapping[str, NodeProto], name: str, total: str) -> bool:
     """Whether a value is `float(not bool(total))`."""
     for kind in ("Cast", "Not", "Cast"):
-        maker = _maker(makers, name, kind)
+        maker = maker_of(makers, name, kind)
         if maker is None:
             return False
         name = maker.input[0]
@@ -180,7 +180,7 @@ def _against_the_rest(
 
 def _yes(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> NodeProto | None:
     """The score of the second class of a logistic classifier of two, whose probability is cut out."""
-    column = _maker(makers, name, "Slice")
+    column = maker_of(makers, name, "Slice")
     if column is None or len(column.input) < 4 or not all(_is(constants, column.input[i], 1) for i in (1, 3)):
         return None
     end = constants.get(column.input[2])
@@ -206,10 +206,18 @@ def _yes(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Arr
     )
 
 
-def _maker(makers: Mapping[str, NodeProto], name: str, kind: str) -> NodeProto | None:
+def maker_of(makers: Mapping[str, NodeProto], name: str, kind: str) -> NodeProto | None:
     """The node that makes a value, if it is of this kind."""
     node = makers.get(name)
     return node if node is not None and name_of(node) == kind else None
+
+
+def numbers_of(node: NodeProto, name: str, constants: Mapping[str, Array]) -> list[int] | None:
+    """Whole numbers that are an attribute, or axes that are the second input; None where there are none."""
+    found = next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
+    if found is None and name == "axes" and len(node.input) > 1:
+        found = constants.get(node.input[1])
+    return None if found is None else [int(number) for number in np.ravel(found)]
 
 
 def _is(constants: Mapping[str, Array], name: str, *numbers: int) -> bool:

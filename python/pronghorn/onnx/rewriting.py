@@ -8,11 +8,12 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import NodeProto, helper
 
-from pronghorn.onnx.endings import CLASSIFIER, ending
+from pronghorn.onnx.endings import CLASSIFIER, ending, numbers_of
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.normalisation_pattern import normalisation
 from pronghorn.onnx.recognition import recognised
 from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.softmaxes import softmax
 
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
@@ -20,7 +21,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
 
     * `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities: a Concat of `z` with the attribute
       `no_and_yes`.
-    * Smooth functions, normalisations and ends of several nodes.
+    * Smooth functions, normalisations, Softmaxes and ends of several nodes.
     * Means of values that are stacked before the batch: of these values.
     * GatherND and the transpositions around it.
     * ConvTranspose and BatchNormalization: one ConvTranspose, whose weights join `constants`.
@@ -35,7 +36,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
 
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
-        ways = () if one else (normalisation, ending, _stacked)
+        ways = () if one else (normalisation, softmax, ending, _stacked)
         several = next((made for way in ways if (made := way(node, makers, constants))), None)
         return several or [one or _gathered(node, makers) or _normalised(node, makers, constants) or node]
 
@@ -61,13 +62,15 @@ def _stacked(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str,
     batch stands behind such an axis. `torch.stack(values).mean(0)` is so.
     """
     joined = makers.get(node.input[0]) if name_of(node) in ("ReduceMean", "ReduceSum") else None
-    if joined is None or name_of(joined) != "Concat" or _numbers(joined, "axis", constants) != [0]:
+    if joined is None or name_of(joined) != "Concat" or numbers_of(joined, "axis", constants) != [0]:
         return None
-    if _numbers(node, "axes", constants) != [0] or _numbers(node, "keepdims", constants) != [0]:
+    if numbers_of(node, "axes", constants) != [0] or numbers_of(node, "keepdims", constants) != [0]:
         return None
     parts = [makers.get(name) for name in joined.input]
     values = [part.input[0] for part in parts if part is not None and name_of(part) == "Unsqueeze"]
-    if len(values) < len(parts) or any(_numbers(part, "axes", constants) != [0] for part in parts if part is not None):
+    if len(values) < len(parts) or any(
+        numbers_of(part, "axes", constants) != [0] for part in parts if part is not None
+    ):
         return None
     name, total, share = node.name or node.output[0], f"{node.output[0]}/total", f"{node.output[0]}/share"
     if name_of(node) == "ReduceSum":
@@ -77,14 +80,6 @@ def _stacked(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str,
         helper.make_node("Sum", values, [total], name=name),
         helper.make_node("Mul", [total, share], node.output, name=name),
     ]
-
-
-def _numbers(node: NodeProto, name: str, constants: dict[str, Array]) -> list[int] | None:
-    """Whole numbers that are an attribute, or axes that are the second input; None where there are none."""
-    found = next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
-    if found is None and name == "axes" and len(node.input) > 1:
-        found = constants.get(node.input[1])
-    return None if found is None else [int(number) for number in np.ravel(found)]
 
 
 def _gathered(node: NodeProto, makers: dict[str, NodeProto]) -> NodeProto | None:
