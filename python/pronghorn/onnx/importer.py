@@ -25,6 +25,7 @@ from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constan
 from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
+from pronghorn.onnx.masks import scored
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, inside, lower, unsupported, within
 from pronghorn.onnx.reading import Source, initializers, names_read, read, refuse_left_out
@@ -182,7 +183,7 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
     lowering.start(source.name, sizes)
     _lower(_slim(proto, wanted), lowering, output_name)
     outputs = {name: _output(lowering, name).inner for name in wanted}
-    result = lowering.values[output_name]
+    result = _output(lowering, output_name)
     if row:
         row.size(reference.graph, outputs)
     # Behind recurrent networks and loops the batch may be another dimension than the first.
@@ -363,6 +364,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     nodes = _needed(rewrite(nodes, lowering.constants), output)
     lowering.inside, lowering.network = inside(nodes), nodes
     lowering.within = within(nodes, lowering.constants)
+    lowering.scored = scored(nodes, lowering.constants)
     lowering.whole = _integers(nodes, proto.graph.input[0], lowering.constants)
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
@@ -396,4 +398,4 @@ def _output(lowering: Lowering, name: str) -> Value:
         raise UnsupportedModelError(
             f"the output {name!r} does not depend on the input", "pick another (--output NAME, output=NAME)"
         )
-    return lowering.values[name]
+    return lowering.computed(name)

@@ -18,6 +18,7 @@ from onnx import NodeProto
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.advice import FLOAT_MODEL
 from pronghorn.onnx.cutting import Network
+from pronghorn.onnx.masks import MOVING, Mask
 from pronghorn.onnx.reading import MOST_DIMENSIONS
 from pronghorn.onnx.registry import OPERATORS
 from pronghorn.onnx.site import Shape, Site
@@ -44,10 +45,6 @@ BATCH_FIRST = (
 OTHER_AXIS = "choose an axis of an image: its result would depend on others"
 """What to do about operators over the batch."""
 
-MASKED, MASK = -1e4, -24.0
-"""Summands of a Softmax below the first mask a place, and become the second: `exp(-24)` is next to nothing beside the
-largest power, 1. Fixed point has no room for more."""
-
 FINISH = ("softmax", "arg_max", "sigmoid", "along", "exp", "exp_m1", "log", "sqrt")
 """Operators that the client computes on the result."""
 
@@ -68,6 +65,9 @@ SEVERAL = 3
 
 HIDDEN = ("Cast", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
 """Operators that take a batch behind dimensions of size 1, as those do that work element by element."""
+
+MOVED = ("affine", "reshape", "take", "transpose")
+"""Nodes of the graph whose values are those of their input, at most scaled and moved."""
 
 MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
 """The factor and the summand of linear maps of flat values."""
@@ -143,6 +143,8 @@ class Lowering:
     """The names of values that operators within the network read, so that the client cannot compute them."""
     within: Container[str] = ()
     """Those behind which a network goes on with layers or products: no client computes them."""
+    scored: Container[str] = ()
+    """Those that a Softmax reads, at most moved, scaled and added to: a summand far below zero masks places."""
     whole: Container[str] = ()
     """The names of values that are whole numbers in the file, which cuts quotients of them off."""
     network: list[NodeProto] = field(default_factory=list)
@@ -154,6 +156,8 @@ class Lowering:
     targets: Targets | None = None
     """The shapes that values are reshaped to, for several images."""
     values: dict[str, Value] = field(default_factory=dict)
+    masks: dict[str, Mask] = field(default_factory=dict)
+    """What some values are to be scaled by and added to yet, by name."""
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Floats] = field(default_factory=dict)
     quantised: dict[str, Quantised] = field(default_factory=dict)
@@ -174,13 +178,26 @@ class Lowering:
 
     def value(self, site: Site, position: int = 0) -> Value:
         """An input that depends on the model's input."""
+        value, mask = self.score(site, position)
+        return value if mask is None or site.operator in MOVING else self._with_mask(value, mask)
+
+    def computed(self, name: str) -> Value:
+        """A value by its name, which depends on the model's input."""
+        value, mask = self.values[name], self.masks.get(name)
+        return value if mask is None else self._with_mask(value, mask)
+
+    def _with_mask(self, value: Value, mask: Mask) -> Value:
+        return self.affine(mask.site, value, mask.mul, self.floats(mask.site, mask.add, mask.name))
+
+    def score(self, site: Site, position: int = 0) -> tuple[Value, Mask | None]:
+        """As `value`, with its mask apart."""
         name = site.input(position)
         if name not in self.values:
             problem = f"its input {position} ({name or 'absent'}) is a constant, not a value"
             site.fail(problem, "swap its inputs, or fold the constant into the weights")
         if name in self.quantised and site.operator != "DequantizeLinear":
             site.fail(f"its input {name!r} is quantised", f"put a DequantizeLinear before it, or {FLOAT_MODEL}")
-        return self._usable(site, self.values[name])
+        return self._usable(site, self.values[name]), self.masks.get(name)
 
     def _usable(self, site: Site, value: Value) -> Value:
         operator = OPERATORS[site.operator]
@@ -197,22 +214,12 @@ class Lowering:
             self.refuse_going_on(site, value, kind)
         return Value(value.index, (1, *value.shape)) if is_raised else value
 
-    def summand(self, site: Site, position: int) -> Array:
-        """A constant input that is added; a mask of a Softmax may be infinite."""
-        constant = self.constant(site, position)
-        if constant is None or constant.dtype.kind != "f":
+    def summand(self, site: Site, position: int) -> Floats:
+        """A constant input that is added; what masks scores may be infinite."""
+        array = self.constant(site, position)
+        if array is None or site.node.output[0] not in self.scored:
             return self.required(site, position)
-        return self.floats(site, self.masking(site, constant), site.input(position))
-
-    def masking(self, site: Site, summand: Array) -> Array:
-        """The summand of a node, of which a Softmax within the network may read the result: its places below `MASKED`
-        count for nothing there, and become `MASK`."""
-        name = site.node.output[0]
-        # Masks are rare, and nodes may be many.
-        readers = [node for node in self.network if name in node.input] if (summand <= MASKED).any() else []
-        if not readers or not all(node.op_type == "Softmax" and node.output[0] in self.within for node in readers):
-            return summand
-        return np.where(summand <= MASKED, np.float32(MASK), summand)
+        return self.floats(site, array, site.input(position), finite=False)
 
     def is_within(self, site: Site) -> bool:
         """Whether the network goes on behind a node, so that the client does not compute it."""
@@ -220,10 +227,15 @@ class Lowering:
 
     def value_within(self, site: Site) -> Value:
         """As `value`, of a node within the network that could have been the client's."""
-        value = self.value(site)
+        value, mask = self.score_within(site)
+        return value if mask is None else self._with_mask(value, mask)
+
+    def score_within(self, site: Site) -> tuple[Value, Mask | None]:
+        """As `value_within`, with its mask apart."""
+        value, mask = self.score(site)
         if kind := self.without_sigmoid(value):
             self.refuse_going_on(site, value, kind)
-        return value
+        return value, mask
 
     def _takes_hidden(self, site: Site, value: Value) -> bool:
         """Whether an operator leaves images apart whose batch is hidden: it moves none, or runs for one image only."""
@@ -340,9 +352,19 @@ class Lowering:
     def _source(self, value: Value) -> int:
         """The number of the value that one was scaled or moved from."""
         index = value.index
-        while self.nodes[index]["op"]["kind"] in ("affine", "reshape", "take", "transpose"):
+        while self.nodes[index]["op"]["kind"] in MOVED:
             (index,) = self.nodes[index]["inputs"]
         return index
+
+    def largest_factor(self, value: Value) -> float:
+        """The largest number of those that a value was multiplied by last, one after the other; at least 1."""
+        index, largest = value.index, 1.0
+        while (op := self.nodes[index]["op"])["kind"] in MOVED:
+            factor = self.tensors.get(op.get("mul") or "")
+            if factor is not None and factor.size == 1:
+                largest = max(largest, abs(float(factor[0])))
+            (index,) = self.nodes[index]["inputs"]
+        return largest
 
     def without_sigmoid(self, value: Value) -> str | None:
         """As `finish_of`, after every Sigmoid at the end has become a function within the network."""
@@ -407,13 +429,13 @@ class Lowering:
             return site.integers("axes")
         return self.integers(site, 1)
 
-    def floats(self, site: Site, array: Array, name: str) -> Floats:
-        """`array` as float32."""
+    def floats(self, site: Site, array: Array, name: str, finite: bool = True) -> Floats:
+        """`array` as float32; `finite`: whether other numbers are refused."""
         if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
             site.fail(f"its constant {name} has type {array.dtype}", "make it floating point")
         with np.errstate(all="ignore"):
             converted = np.ascontiguousarray(array, dtype=np.float32)
-        if not np.isfinite(converted).all():
+        if finite and not np.isfinite(converted).all():
             position = np.unravel_index(int(np.argmin(np.isfinite(converted))), converted.shape)
             where = [int(p) for p in position]
             problem = f"its constant {name} holds {converted[position]} at {where} (as float32)"

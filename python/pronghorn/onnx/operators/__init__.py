@@ -13,6 +13,7 @@ from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, PREPARE
 from pronghorn.onnx.cutting import ENDS, LAYERS
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.masks import MOVING
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
     arithmetic,
     convolution,
@@ -79,6 +80,9 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
                 f"{problem}, and {reader} reads it", "train one model that gives numbers, without votes of several"
             )
         site.fail(problem, f"take {', '.join(found)} as output (--output NAME, output=NAME)")
+    if site.operator in MOVING and node.input[0] in lowering.masks:
+        mask, before = lowering.masks[node.input[0]], lowering.values[node.input[0]].shape
+        lowering.masks[node.output[0]] = mask.moved(site, before, found[node.output[0]].shape)
     lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial, reduce
 
 import numpy as np
 
 from pronghorn.onnx.advice import CUT
-from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.masks import Score, scaled, sum_of
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -17,7 +19,7 @@ MAX_POWER = 16
 
 @operator("Neg", pointwise=True)
 def _neg(lowering: Lowering, site: Site) -> Value:
-    return lowering.affine(site, lowering.value(site), mul=-1.0)
+    return scaled(lowering, site, lowering.score(site), -1.0)
 
 
 @operator("Add", "Sub", "Mul", "Div", "Sum", pointwise=True)
@@ -29,21 +31,25 @@ def _arithmetic(lowering: Lowering, site: Site) -> Value:
         return _sum(lowering, site)
     left, right = (name in lowering.values for name in names)
     if left and right:
-        return _arithmetic_values(lowering, site, kind, lowering.value(site, 0), lowering.value(site, 1))
-    value = lowering.value(site, 0 if left else 1)
-    position = 1 if left else 0
-    if kind in ("Add", "Sum"):
-        return lowering.affine(site, value, add=lowering.summand(site, position))
-    constant = lowering.required(site, position)
+        return _arithmetic_values(lowering, site, kind)
+    at, position = (0, 1) if left else (1, 0)
+    if kind == "Div" and not left:
+        return lowering.affine(site, lowering.reciprocal(site, lowering.value(site, at)), lowering.required(site, 0))
+    adds = kind not in ("Mul", "Div")
+    constant = lowering.summand(site, position) if adds else lowering.required(site, position)
+    mul: Array | float = 1.0
+    add: Array | float = 0.0
     match kind:
         case "Sub":
-            return lowering.affine(site, value, add=-constant) if left else lowering.affine(site, value, -1.0, constant)
+            mul, add = (1.0, -constant) if left else (-1.0, constant)
         case "Mul":
-            return lowering.affine(site, value, mul=constant)
-    if not left:
-        return lowering.affine(site, lowering.reciprocal(site, value), mul=constant)
-    with np.errstate(all="ignore"):
-        return lowering.affine(site, value, mul=1.0 / constant)
+            mul = constant
+        case "Div":
+            with np.errstate(all="ignore"):
+                mul = 1.0 / constant
+        case _:
+            add = constant
+    return scaled(lowering, site, lowering.score(site, at), mul, add, site.input(position))
 
 
 @operator("Pow", pointwise=True)
@@ -67,16 +73,26 @@ def _pow(lowering: Lowering, site: Site) -> Value:
     return result
 
 
-def _arithmetic_values(lowering: Lowering, site: Site, kind: str, left: Value, right: Value) -> Value:
-    if kind == "Div":
-        return lowering.times(site, left, lowering.reciprocal(site, right))
-    if kind == "Mul":
-        return lowering.times(site, left, right)
-    return lowering.minus(site, left, right) if kind == "Sub" else lowering.plus(site, left, right)
+def _arithmetic_values(lowering: Lowering, site: Site, kind: str) -> Value:
+    if kind in ("Mul", "Div"):
+        left, right = lowering.value(site, 0), lowering.value(site, 1)
+        return lowering.times(site, left, right if kind == "Mul" else lowering.reciprocal(site, right))
+    scores = lowering.score(site, 0), lowering.score(site, 1)
+    return sum_of(lowering, site, *scores, sign=-1.0 if kind == "Sub" else 1.0)
 
 
 def _sum(lowering: Lowering, site: Site) -> Value:
-    total = lowering.value(site, 0)
-    for position in range(1, len(site.node.input)):
-        total = lowering.plus(site, total, lowering.value(site, position))
-    return total
+    """A sum of any number of values and constants."""
+    positions = range(len(site.node.input))
+    computed = [at for at in positions if site.input(at) in lowering.values]
+    constants = [at for at in positions if at not in computed]
+    score: Score
+    if len(computed) == 1:
+        score = lowering.score(site, computed[0])
+    else:
+        score = reduce(partial(lowering.plus, site), [lowering.value(site, at) for at in computed]), None
+    try:
+        add = sum((lowering.summand(site, at) for at in constants), np.zeros((), np.float32))
+    except ValueError:
+        site.fail("its constants are not broadcast to one another", "repair the model")
+    return scaled(lowering, site, score, add=add, name=site.input(constants[0]) if constants else "")

@@ -6,6 +6,7 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT, JUMPS
 from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.masks import at_least
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -17,9 +18,11 @@ def _relu(lowering: Lowering, site: Site) -> Value:
 
 @operator("Clip", pointwise=True)
 def _clip(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
     if site.opset >= 11:
-        return lowering.clip(site, value, lowering.scalar(site, 1), lowering.scalar(site, 2))
+        low, high = lowering.scalar(site, 1), lowering.scalar(site, 2)
+        made = at_least(lowering, site, 0, low) if high is None else None
+        return lowering.clip(site, lowering.value(site), low, high) if made is None else made
+    value = lowering.value(site)
     bounds = [float(site.attributes[name]) if name in site.attributes else None for name in ("min", "max")]
     return lowering.clip(site, value, *bounds)
 
@@ -38,7 +41,12 @@ def _min_max(lowering: Lowering, site: Site) -> Value:
     """`max(a, b) = b + relu(a - b)` and `min(a, b) = b - relu(b - a)`, one input after the other."""
     larger = site.node.op_type == "Max"
     names = range(len(site.node.input))
-    values = [lowering.value(site, i) for i in names if site.input(i) in lowering.values]
+    computed = [at for at in names if site.input(at) in lowering.values]
+    if larger and len(names) == 2 and len(computed) == 1 and site.input(computed[0]) in lowering.masks:
+        made = at_least(lowering, site, computed[0], lowering.required(site, 1 - computed[0]))
+        if made is not None:
+            return made
+    values = [lowering.value(site, at) for at in computed]
     result = values[0]
     for value in values[1:]:
         if value == result:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import OTHER_AXIS, Lowering, Value
+from pronghorn.onnx.masks import apart, at_the_end
 from pronghorn.onnx.operators.exponentials import log_softmax_within, softmax_within
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -34,14 +35,18 @@ def _plain(lowering: Lowering, site: Site) -> Value:
 
 @operator("Softmax", on_result=True, unbatched=True)
 def _softmax(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
-    return _softmax_over(lowering, site, value, _softmax_axes(lowering, site, value))
+    score = lowering.score(site)
+    value, mask = score
+    axes = _softmax_axes(lowering, site, value)
+    if lowering.is_within(site):
+        score = lowering.score_within(site)
+        return softmax_within(lowering, site, score, _axis(lowering, site, value, axes) + int(value.batched))
+    if mask is not None:
+        value = at_the_end(lowering, site, score, _axis(lowering, site, value, axes) + int(value.batched))
+    return _softmax_over(lowering, site, value, axes)
 
 
 def _softmax_over(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> Value:
-    if lowering.is_within(site):
-        value = lowering.value_within(site)
-        return softmax_within(lowering, site, value, _axis(lowering, site, value, axes) + int(value.batched))
     op: dict[str, Any] = {"kind": "softmax"}
     if value.batched and _is_whole(value, axes):
         return lowering.emit(site, op, [value], value.inner)
@@ -52,23 +57,31 @@ def _softmax_over(lowering: Lowering, site: Site, value: Value, axes: list[int])
 @operator("LogSoftmax", on_result=True, unbatched=True)
 def _log_softmax(lowering: Lowering, site: Site) -> Value:
     """Also `x - logsumexp(x)` (endings.py): over one axis at any opset, and of rows where the sum is made a column."""
-    value = lowering.value(site)
+    score = lowering.score(site)
+    value, _ = score
     if site.integer("rank", len(value.shape)) != len(value.shape):
         problem = f"it subtracts a column from a value of shape {list(value.shape)}"
         site.fail(problem, f"keep the axis of the sum (keepdims=1), {CUT}")
     axis = _axis(lowering, site, value, _softmax_axes(lowering, site, value))
     if lowering.is_within(site):
-        return log_softmax_within(lowering, site, lowering.value_within(site), axis + int(value.batched))
-    made = lowering.emit(site, {"kind": "along", "of": "log_softmax", "axis": axis}, [value], value.inner)
+        return log_softmax_within(lowering, site, lowering.score_within(site), axis + int(value.batched))
+    found = apart(lowering, site, score, axis + int(value.batched))
+    if not found.kept.all():
+        problem = "its input has a mask, and logarithms of masked places are too far from the others"
+        site.fail(problem, f"end in a Softmax, whose masked places are zeros, {CUT}")
+    made = lowering.emit(site, {"kind": "along", "of": "log_softmax", "axis": axis}, [found.scores], value.inner)
     return lowering.in_shape_of(value, made)
 
 
 @operator("ArgMax", on_result=True, unbatched=True)
 def _arg_max(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
+    score = lowering.score(site)
+    value, mask = score
     rank = len(value.shape)
     axis = site.axis(site.integer("axis", 0), rank)
     lowering.not_over_images(site, [axis])
+    if mask is not None:
+        value = at_the_end(lowering, site, score, _axis(lowering, site, value, [axis]) + int(value.batched))
     keep = site.integer("keepdims", 1)
     if site.integer("select_last_index", 0):
         site.fail("select_last_index is not supported", "the first of equal values is taken")

@@ -11,6 +11,7 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT, LOOK_UP
 from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.masks import chosen
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -179,20 +180,18 @@ def _where(lowering: Lowering, site: Site) -> Value:
         site.fail("its condition is no tensor of booleans", "repair the model")
     first, second = (name in lowering.values for name in (site.input(1), site.input(2)))
     if first and second:
-        chosen = _choice(lowering, site, condition, [lowering.value(site, 1), lowering.value(site, 2)])
-        return lowering.lowered(site, chosen)
-    value, kept = (lowering.value(site, 1), condition) if first else (lowering.value(site, 2), ~condition)
-    position = 2 if first else 1
+        made = _choice(lowering, site, condition, [lowering.value(site, 1), lowering.value(site, 2)])
+        return lowering.lowered(site, made)
+    at, position, kept = (1, 2, condition) if first else (2, 1, ~condition)
     other = lowering.constant(site, position)
+    if other is None:
+        site.fail(f"its input {position} is absent", "repair the model")
     try:
         # What is not chosen may be infinite.
-        added = np.where(kept, np.zeros((), other.dtype), other) if other is not None else np.zeros(())
+        added = np.where(kept, np.zeros((), other.dtype), other)
     except ValueError:
         site.fail("its constants are not broadcast to one another", "repair the model")
-    masking = lowering.masking(site, added)
-    # The scores of masked places stay beside a mask.
-    mul = kept | (masking != added)
-    made = lowering.affine(site, value, mul=mul, add=lowering.floats(site, masking, site.input(position)))
+    made = chosen(lowering, site, lowering.score(site, at), kept, added, site.input(position))
     return lowering.lowered(site, made)
 
 
