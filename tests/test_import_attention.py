@@ -145,6 +145,197 @@ def test_masked_attention(form: str) -> None:
     assert loaded.verify(floats(2, STEPS, WIDTH)).disagreements == 0
 
 
+FAR = np.where(KEPT, 0, -np.inf).astype(np.float32)
+LARGE = np.maximum(FAR, np.float32(-1e9))
+EARLY = np.where(np.arange(STEPS) < 4, 0, -1e9).astype(np.float32)
+SOFTMAX = node("Softmax", "m", "a", axis=-1)
+LEAST = np.finfo(np.float32).min
+Form = tuple[list[NodeProto], dict[str, np.ndarray]]
+FORMS_OF_MASKS: dict[str, Form] = {
+    "added": ([node("Add", "s mask", "m"), SOFTMAX], {"mask": FAR}),
+    "subtracted": ([node("Sub", "s mask", "m"), SOFTMAX], {"mask": -LARGE}),
+    "before the scaling": ([node("Add", "s mask", "u"), node("Mul", "u eighth", "m"), SOFTMAX], {"mask": FAR}),
+    "before a division": ([node("Where", "kept s low", "u"), node("Div", "u eight", "m"), SOFTMAX], {}),
+    "in two": ([node("Add", "s mask", "u"), node("Add", "u early", "m"), SOFTMAX], {"mask": FAR, "early": EARLY}),
+    "in one sum": ([node("Sum", "s mask early eighth", "m"), SOFTMAX], {"mask": LARGE, "early": EARLY}),
+    "of two values": (
+        [node("Add", "s mask", "u"), node("Add", "s early", "w"), node("Add", "u w", "m"), SOFTMAX],
+        {"mask": FAR, "early": EARLY},
+    ),
+    "bounded": (
+        [node("Add", "s mask", "u"), node("Max", "u least", "m"), SOFTMAX],
+        {"mask": np.where(KEPT, 0, LEAST).astype(np.float32), "least": LEAST},
+    ),
+    "clipped": ([node("Add", "s mask", "u"), node("Clip", "u low", "m"), SOFTMAX], {"mask": FAR}),
+    "just a mask": ([node("Add", "s mask", "m"), SOFTMAX], {"mask": np.maximum(FAR, np.float32(-9984))}),
+    "moved": (
+        [
+            node("Add", "s mask", "u"),
+            node("Transpose", "u", "w", perm=[0, 2, 1]),
+            node("Unsqueeze", "w one", "m"),
+            node("Softmax", "m", "b", axis=2),
+            node("Squeeze", "b one", "c"),
+            node("Transpose", "c", "a", perm=[0, 2, 1]),
+        ],
+        {"mask": FAR, "one": np.array([1])},
+    ),
+    "by two": (
+        [
+            node("Add", "s mask", "m"),
+            node("Softmax", "m", "b", axis=1),
+            node("Softmax", "m", "c", axis=2),
+            node("Add", "b c", "a"),
+        ],
+        {"mask": LARGE},
+    ),
+    "also read": (
+        [
+            node("Add", "s mask", "m"),
+            node("Relu", "m", "r"),
+            node("Softmax", "m", "b", axis=2),
+            node("Add", "b r", "a"),
+        ],
+        {"mask": np.maximum(FAR, np.float32(-2e3))},
+    ),
+    "no numbers become zeros": (
+        [
+            node("Add", "s mask", "m"),
+            node("Softmax", "m", "b", axis=-1),
+            node("IsNaN", "b", "n"),
+            node("Where", "n zero b", "a"),
+        ],
+        {"mask": np.where(np.arange(STEPS)[:, None] == 2, -np.inf, FAR).astype(np.float32), "zero": np.float32(0)},
+    ),
+    "written out": (
+        [
+            node("Add", "s mask", "m"),
+            node("Exp", "m", "e"),
+            node("ReduceSum", "e last_axis", "t", keepdims=1),
+            node("Div", "e t", "a"),
+        ],
+        {"mask": LARGE, "last_axis": np.array([-1])},
+    ),
+    "written out below the largest": (
+        [
+            node("Add", "s mask", "m"),
+            node("ReduceMax", "m", "l", axes=[-1]),
+            node("Sub", "m l", "d"),
+            node("Exp", "d", "e"),
+            node("ReduceSum", "e last_axis", "t", keepdims=1),
+            node("Div", "e t", "a"),
+        ],
+        {"mask": LARGE, "last_axis": np.array([-1])},
+    ),
+    "of a logarithm": (
+        [node("Add", "s mask", "m"), node("LogSoftmax", "m", "b", axis=-1), node("Exp", "b", "a")],
+        {"mask": FAR},
+    ),
+    "logarithms where they count": (
+        [node("Add", "s mask", "m"), node("LogSoftmax", "m", "b", axis=-1), node("Where", "kept b zero", "a")],
+        {"mask": FAR, "zero": np.float32(0)},
+    ),
+    "of a sum": (
+        [node("Add", "s mask", "m"), node("ReduceLogSumExp", "m", "l", axes=[2]), node("Sub", "s l", "a")],
+        {"mask": FAR},
+    ),
+    "one left": ([node("Add", "s mask", "m"), SOFTMAX], {"mask": np.where(np.eye(STEPS), 0, -1e9).astype(np.float32)}),
+}
+
+
+def with_scores(nodes: list[NodeProto], constants: dict[str, np.ndarray], gain: float = 1.0) -> ModelProto:
+    """Attention of one head whose shares `a` some nodes make of scores `s`."""
+    before = [node("MatMul", f"x w{name}", name) for name in "qkv"]
+    before += [node("Transpose", "k", "kt", perm=[0, 2, 1]), node("MatMul", "q kt", "s0"), node("Mul", "s0 gain", "s")]
+    nodes = [*before, *nodes, node("MatMul", "a v", "o"), node("Reshape", "o row", "f"), node("MatMul", "f all", "y")]
+    known = {
+        **WEIGHTS,
+        "gain": np.float32(gain / np.sqrt(WIDTH)),
+        "row": np.array([0, -1]),
+        "all": floats(STEPS * WIDTH, 3) / np.float32(STEPS),
+        "kept": KEPT,
+        "low": np.float32(-1e9),
+        "eight": np.float32(8),
+        "eighth": np.float32(1 / 8),
+        **constants,
+    }
+    used = {name for each in nodes for name in each.input}
+    return model(nodes, ("N", STEPS, WIDTH), {name: array for name, array in known.items() if name in used})
+
+
+@pytest.mark.parametrize("form", FORMS_OF_MASKS)
+def test_masks_leave_places_out(form: str) -> None:
+    """Also where scores of masked places are far above the others."""
+    gain = 1.0 if form in ("also read", "of a sum", "logarithms where they count") else 12.0
+    proto = with_scores(*FORMS_OF_MASKS[form], gain)
+    check(proto, inputs=floats(200, STEPS, WIDTH))
+    loaded = pronghorn.load(proto, samples=floats(48, STEPS, WIDTH))
+    report = loaded.verify(floats(48, STEPS, WIDTH), secure=False)
+    assert max(report.expected_error, report.relative_error) < 0.03
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_masks_of_large_scores_equal_the_oracle(trust: str) -> None:
+    proto = with_scores(*FORMS_OF_MASKS["added"], gain=12.0)
+    loaded = pronghorn.load(proto, samples=floats(48, STEPS, WIDTH))
+    assert loaded.verify(floats(2, STEPS, WIDTH), trust=trust).disagreements == 0
+
+
+ROWS = {
+    # Scores leave nothing in the last bit of -1e9.
+    "wholly": np.where(np.arange(STEPS)[:, None] == 2, -1e9, LARGE),
+    "by numbers that differ": np.where(
+        np.arange(STEPS)[:, None] == 2, [-10002, -20000, -10000, -10001, -10003, -10004], 0
+    ),
+    "at each end": np.where(KEPT, 2000, -2000),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_rows_of_summands_far_below_zero(rows: str) -> None:
+    """What the summands of a row differ by counts."""
+    proto = with_scores([node("Add", "s mask", "m"), SOFTMAX], {"mask": ROWS[rows].astype(np.float32)})
+    images = floats(50, STEPS, WIDTH)
+    wanted = run_onnx(proto, images).reshape(50, -1)
+    # Float32 rounds scores beside -10,000.
+    np.testing.assert_allclose(run_native(import_onnx(proto), images), wanted, rtol=1e-3, atol=5e-3)
+
+
+def test_rows_without_a_place_are_refused() -> None:
+    mask = FAR.copy()
+    mask[3] = -np.inf
+    proto = with_scores([node("Add", "s mask", "m"), SOFTMAX], {"mask": mask})
+    with pytest.raises(UnsupportedModelError, match=r"leaves no place of row \[3\][\s\S]*node: node_a"):
+        import_onnx(proto)
+
+
+def test_infinite_summands_that_are_read_are_refused() -> None:
+    for kind in ("LogSoftmax", "Softmax"):
+        nodes = [node("Add", "s mask", "m"), node(kind, "m", "b", axis=-1), node("Add", "b m", "a")]
+        with pytest.raises(UnsupportedModelError, match=r"mask holds -inf"):
+            import_onnx(with_scores(nodes, {"mask": FAR}))
+
+
+def test_masks_that_are_computed() -> None:
+    """Of the last feature: 0 leaves a step out."""
+    nodes = [
+        node("Slice", "x first second last_axis", "counts"),
+        node("Transpose", "counts", "row_of", perm=[0, 2, 1]),
+        node("Sub", "one row_of", "left"),
+        node("Mul", "left times", "mask"),
+        node("Add", "s mask", "m"),
+        SOFTMAX,
+    ]
+    places = {name: np.array([number]) for name, number in (("first", 0), ("second", 1), ("last_axis", 2))}
+    constants = {**places, "one": np.float32(1)}
+    images = floats(64, STEPS, WIDTH)
+    images[:, :, 0] = Numbers.random.random((64, STEPS)) < 0.7
+    gentle = with_scores(nodes, {**constants, "times": np.float32(-100)})
+    report = pronghorn.load(gentle, samples=images).verify(images, secure=False)
+    assert report.relative_error < 0.03
+    with pytest.raises(UnsupportedModelError, match=r"computed from the model's input[\s\S]*multiply it by 100"):
+        import_onnx(with_scores(nodes, {**constants, "times": np.float32(-1e9)}))
+
+
 MIXING = [
     node("Transpose", "x", "t", perm=[1, 0, 2]),
     node("Transpose", "t", "k", perm=[0, 2, 1]),

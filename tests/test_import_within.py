@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from onnx import NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 import pronghorn
 from helpers import check, model, node
-from pronghorn import PlanError
+from pronghorn import PlanError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
 
 SEED = 5
@@ -167,6 +167,66 @@ def test_ends_stay_the_clients() -> None:
     for kind in ("Softmax", "LogSoftmax", "Exp"):
         nodes = [node("Gemm", "x u", "s"), node(kind, "s", "y")]
         assert len(check(model(nodes, ROWS, {"u": floats(6, 3)})).finish) == 1
+
+
+LEGAL = np.array([True, True, False, True, False, True])
+ACTIONS = {
+    "added": ([node("Add", "s mask", "m")], {"mask": np.where(LEGAL, 0, -1e9).astype(np.float32)}),
+    "infinite": ([node("Add", "mask s", "m")], {"mask": np.where(LEGAL, 0, -np.inf).astype(np.float32)}),
+    "chosen": ([node("Where", "legal s low", "m")], {"legal": LEGAL, "low": np.float32(-1e9)}),
+}
+
+
+def with_actions(form: str, end: str) -> ModelProto:
+    masking, constants = ACTIONS[form]
+    nodes = [node("Gemm", "x actions", "s"), *masking, node(end, "m", "y", axis=1)]
+    constants = {**constants, "actions": floats(6, 6) * 2}
+    return model(nodes, ROWS, constants, output_dtype=TensorProto.INT64 if end == "ArgMax" else TensorProto.FLOAT)
+
+
+@pytest.mark.parametrize("end", ["Softmax", "ArgMax"])
+@pytest.mark.parametrize("form", ACTIONS)
+def test_masked_classes_at_the_end(form: str, end: str) -> None:
+    """They take no precision from the others."""
+    proto = with_actions(form, end)
+    imported = check(proto, inputs=floats(100, 6))
+    assert len(imported.finish) == 1
+    loaded, held_out = pronghorn.load(proto, samples=floats(64, 6)), floats(64, 6)
+    report = loaded.verify(held_out, secure=False)
+    assert report.expected_error < 0.03
+    if end == "Softmax":
+        assert report.relative_error < 0.03
+    secure = loaded.verify(held_out[:2])
+    assert secure.disagreements == 0
+
+
+def test_logarithms_of_masked_classes_are_refused() -> None:
+    for form in ACTIONS:
+        with pytest.raises(UnsupportedModelError, match=r"its input has a mask[\s\S]*end in a Softmax"):
+            import_onnx(with_actions(form, "LogSoftmax"))
+
+
+def test_softmaxes_in_other_words() -> None:
+    """They are the client's at the end, and never powers that grow."""
+    power, total = node("Exp", "s", "e"), node("ReduceSum", "e one", "t", keepdims=1)
+    written = [power, total, node("Div", "e t", "g")]
+    largest = [node("ReduceMax", "s0", "l", axes=[1]), node("Sub", "s0 l", "s"), *written]
+    logarithm = [node("LogSoftmax", "s", "l", axis=1), node("Exp", "l", "g")]
+    for words, scores in ((written, "s"), (largest, "s0"), (logarithm, "s")):
+        before = [node("Gemm", "x u", scores), *words]
+        within = [*before, node("Gemm", "g w", "y")]
+        constants = {name: CONSTANTS[name] for name in ("u", "w")}
+        if words is not logarithm:
+            constants["one"] = np.array([1])
+        imported = check(model(within, ROWS, constants))
+        assert "decay" in kinds(imported)
+        assert "exp" not in kinds(imported)
+        del constants["w"]
+        at_the_end = [*before, node("Identity", "g", "y")]
+        assert len(check(model(at_the_end, ROWS, constants)).finish) == 1
+    # Sums without their axis are no such thing.
+    nodes = [node("Gemm", "x gentle", "s"), power, node("ReduceMax", "e", "t", axes=[1]), node("Div", "e t", "y")]
+    assert "exp" in kinds(check(model(nodes, ROWS, {"gentle": CONSTANTS["gentle"]})))
 
 
 def test_divisors_are_positive() -> None:
