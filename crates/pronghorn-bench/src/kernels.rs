@@ -247,7 +247,7 @@ fn ciphertexts<W: Word>(modulus_bits: u32, repetitions: usize) -> Result<Vec<Fig
             for row in 0..ROWS as u64 {
                 let fits = key
                     .encrypt_row(
-                        row,
+                        (row, 0),
                         &a,
                         &messages,
                         encoding.scale_log,
@@ -260,7 +260,14 @@ fn ciphertexts<W: Word>(modulus_bits: u32, repetitions: usize) -> Result<Vec<Fig
         }),
     );
     let fits = key
-        .encrypt_row(0, &a, &messages, encoding.scale_log, &mut scratch, &mut b)
+        .encrypt_row(
+            (0, 0),
+            &a,
+            &messages,
+            encoding.scale_log,
+            &mut scratch,
+            &mut b,
+        )
         .is_ok();
     assert!(fits, "the messages fit");
     figure(
@@ -268,7 +275,7 @@ fn ciphertexts<W: Word>(modulus_bits: u32, repetitions: usize) -> Result<Vec<Fig
         median(repetitions, || {
             for _ in 0..ROWS {
                 let inside = key
-                    .decrypt_row(&a, &b, &encoding, &mut scratch, black_box(&mut found))
+                    .decrypt_row(0, &a, &b, &encoding, &mut scratch, black_box(&mut found))
                     .is_ok();
                 assert!(inside && found == messages, "decryption failed");
             }

@@ -148,7 +148,7 @@ fn encryption<W: Word>(modulus_bits: u32) -> Result<f64, EngineError> {
     let seconds = fastest(|| {
         for row in 0..ROWS {
             packed.clear();
-            let fits = key.encrypt_row(row, &a, &messages, 12, &mut scratch, &mut b);
+            let fits = key.encrypt_row((row, 0), &a, &messages, 12, &mut scratch, &mut b);
             assert!(fits.is_ok(), "the messages fit");
             bits::pack(&b, modulus_bits, &mut packed);
             let whole = bits::unpack(&packed, modulus_bits, black_box(&mut b));

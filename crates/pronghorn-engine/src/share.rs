@@ -107,6 +107,12 @@ impl Batch {
         values
     }
 
+    /// The same words in rows of so many columns.
+    pub(crate) fn with_columns(mut self, columns: usize) -> Self {
+        self.images = columns;
+        self
+    }
+
     /// Elements of one image.
     pub fn elements(&self) -> usize {
         self.words.len() / self.images

@@ -321,6 +321,14 @@ impl ConvGeometry {
         }
     }
 
+    /// The same map at one position, of a layer that maps each position alike and alone.
+    pub fn at_a_position(&self) -> Option<Self> {
+        self.window.is_point().then(|| Self {
+            input: [1; 2],
+            ..self.clone()
+        })
+    }
+
     /// Checks all sizes.
     ///
     /// # Errors

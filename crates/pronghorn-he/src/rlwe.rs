@@ -21,8 +21,9 @@ use pronghorn_ring::{
     security::{self, SecurityError, SecurityLevel},
     vector,
 };
+use rayon::prelude::*;
 use thiserror::Error;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::simd;
 
@@ -181,17 +182,25 @@ impl<W: Word> SecretKey<W> {
     pub fn generate(ring: &RlweRing<W>, blocks: usize, seed: &Seed) -> Self {
         let n = ring.n();
         let secrets = Prg::new(seed, "pronghorn 2026 RLWE ternary secrets");
-        let mut ntt = vec![W::default(); blocks * n];
-        let mut ternary = vec![0i8; n];
-        for (block, secret) in ntt.chunks_exact_mut(n).enumerate() {
-            sample::ternary(&mut secrets.stream(block as u64), &mut ternary);
-            for (word, &coefficient) in secret.iter_mut().zip(&ternary) {
-                *word = small_residue(ring.modulus(), coefficient);
-            }
-            ring.ntt.forward(secret);
-        }
-        ternary.zeroize();
-        let shoup = ntt.iter().map(|&word| ring.modulus().shoup(word)).collect();
+        let [mut ntt, mut shoup] = [
+            vec![W::default(); blocks * n],
+            vec![W::default(); blocks * n],
+        ];
+        let room = || Zeroizing::new(vec![0i8; n]);
+        let both = ntt
+            .par_chunks_exact_mut(n)
+            .zip(shoup.par_chunks_exact_mut(n));
+        both.enumerate()
+            .for_each_init(room, |ternary, (block, (secret, shoup))| {
+                sample::ternary(&mut secrets.stream(block as u64), ternary);
+                for (word, &coefficient) in secret.iter_mut().zip(ternary.iter()) {
+                    *word = small_residue(ring.modulus(), coefficient);
+                }
+                ring.ntt.forward(secret);
+                for (quotient, &word) in shoup.iter_mut().zip(secret.iter()) {
+                    *quotient = ring.modulus().shoup(word);
+                }
+            });
         Self {
             ring: ring.clone(),
             ntt,
@@ -200,8 +209,9 @@ impl<W: Word> SecretKey<W> {
         }
     }
 
-    /// Encrypts a row: `b[j] = scale * messages[j] + e_j - (a s)_j`, block after block. The last
-    /// block may be shorter than `N`: coefficients that hold no image are neither made nor sent.
+    /// Encrypts a row, or a part of it from block `first` on: `b[j] = scale * messages[j] + e_j -
+    /// (a s)_j`, block after block. The last block may be shorter than `N`: coefficients that hold
+    /// no image are neither made nor sent.
     ///
     /// Cost a block: an inverse NTT, `N` products, `N` errors. `a` is in the NTT domain; `b` in
     /// coefficients.
@@ -211,7 +221,7 @@ impl<W: Word> SecretKey<W> {
     /// is then no ciphertext and must not be sent.
     pub fn encrypt_row(
         &self,
-        row: u64,
+        (row, first): (u64, usize),
         a: &[W],
         messages: &[i32],
         scale_log: u32,
@@ -220,21 +230,27 @@ impl<W: Word> SecretKey<W> {
     ) -> Result<(), TooLarge> {
         let mut inside = true;
         let q = self.ring.modulus().value();
-        self.with_masks(a, b.len(), scratch, |block, range, mask, errors| {
-            self.draw_errors(row, block, errors);
-            let (messages, b) = (&messages[range.clone()], &mut b[range]);
-            inside &= simd::encrypt(messages, errors, mask, scale_log, q, b);
-        });
+        self.with_masks(
+            a,
+            (first, b.len()),
+            scratch,
+            |block, range, mask, errors| {
+                self.draw_errors(row, block, errors);
+                let (messages, b) = (&messages[range.clone()], &mut b[range]);
+                inside &= simd::encrypt(messages, errors, mask, scale_log, q, b);
+            },
+        );
         if inside { Ok(()) } else { Err(TooLarge) }
     }
 
-    /// Decrypts a row of an answer into `messages`; `a` is in the NTT domain, `b` holds words
-    /// without their dropped bits.
+    /// Decrypts a row of an answer, or a part of it from block `first` on, into `messages`; `a` is in
+    /// the NTT domain, `b` holds words without their dropped bits.
     ///
     /// # Errors
     /// When a message lies outside `encoding.low..=encoding.high`.
     pub fn decrypt_row(
         &self,
+        first: usize,
         a: &[W],
         b: &[W],
         encoding: &Encoding,
@@ -243,28 +259,28 @@ impl<W: Word> SecretKey<W> {
     ) -> Result<(), OutOfRange> {
         let mut inside = true;
         let q = self.ring.modulus().value();
-        self.with_masks(a, b.len(), scratch, |_, range, mask, _| {
+        self.with_masks(a, (first, b.len()), scratch, |_, range, mask, _| {
             let (b, messages) = (&b[range.clone()], &mut messages[range]);
             inside &= simd::decrypt(b, mask, encoding, q, messages);
         });
         if inside { Ok(()) } else { Err(OutOfRange) }
     }
 
-    /// Calls `f` with each block of a row of `len` words: its number, its words' range,
-    /// `a * s_block`, and room for errors.
+    /// Calls `f` with each block of `len` words of a row, from block `first` on: its number, its
+    /// words' range, `a * s_block`, and room for errors.
     pub(crate) fn with_masks(
         &self,
         a: &[W],
-        len: usize,
+        (first, len): (usize, usize),
         scratch: &mut Scratch<W>,
         mut f: impl FnMut(usize, Range<usize>, &[W], &mut [i8]),
     ) {
         let n = self.ring.n();
-        for (block, first) in (0..len).step_by(n).enumerate() {
-            let count = n.min(len - first);
+        for (block, start) in (first..).zip((0..len).step_by(n)) {
+            let count = n.min(len - start);
             self.mask(block, a, &mut scratch.words);
             let (mask, errors) = (&scratch.words[..count], &mut scratch.errors[..count]);
-            f(block, first..first + count, mask, errors);
+            f(block, start..start + count, mask, errors);
         }
     }
 

@@ -141,7 +141,7 @@ impl<W: Word> SecretKey<W> {
         b: &mut [W],
     ) {
         let q = self.ring().modulus();
-        self.with_masks(a, b.len(), scratch, |block, range, mask, errors| {
+        self.with_masks(a, (0, b.len()), scratch, |block, range, mask, errors| {
             self.draw_errors(row, block, errors);
             let noise = errors.iter().zip(mask);
             for ((b, (&error, &mask)), word) in b[range].iter_mut().zip(noise).zip(&mut words) {
@@ -222,7 +222,7 @@ impl<W: Word> SecretKey<W> {
         shares: &mut [i32],
     ) {
         let (q, middle) = (self.ring().modulus(), (1u64 << dropped) >> 1);
-        self.with_masks(a, b.len(), scratch, |_, range, mask, _| {
+        self.with_masks(a, (0, b.len()), scratch, |_, range, mask, _| {
             let words = b[range.clone()].iter().zip(mask);
             for (share, (&b, &mask)) in shares[range].iter_mut().zip(words) {
                 let high = q.reduce_once(W::from_u64((b.to_u64() << dropped) + middle));

@@ -34,8 +34,15 @@ fn encrypt<W: Word>(
         let messages: Vec<i32> = (0..images).map(|image| message(row, image)).collect();
         let (mut a, mut b) = (vec![W::default(); N], vec![W::default(); images]);
         rlwe::expand_a(&public, row as u64, ring.modulus(), &mut a);
-        key.encrypt_row(row as u64, &a, &messages, scale_log, &mut scratch, &mut b)
-            .expect("messages fit");
+        key.encrypt_row(
+            (row as u64, 0),
+            &a,
+            &messages,
+            scale_log,
+            &mut scratch,
+            &mut b,
+        )
+        .expect("messages fit");
         all_a.push(a);
         all_b.push(b);
     }
@@ -51,7 +58,7 @@ fn decrypt<W: Word>(rows: &Rows<W>, a: &[W], b: &[W], encoding: &Encoding) -> Op
     let mut messages = vec![0; b.len()];
     let mut scratch = Scratch::new(&rows.ring);
     rows.key
-        .decrypt_row(a, b, encoding, &mut scratch, &mut messages)
+        .decrypt_row(0, a, b, encoding, &mut scratch, &mut messages)
         .ok()?;
     Some(messages)
 }
@@ -215,7 +222,7 @@ fn messages_too_large_for_the_modulus_are_refused() {
             (i32::MIN, false),
         ] {
             let done = key.encrypt_row(
-                0,
+                (0, 0),
                 &a,
                 &[0, 0, 0, message, 0],
                 scale_log,

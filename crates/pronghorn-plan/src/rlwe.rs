@@ -107,9 +107,9 @@ impl Rlwe {
         self.modulus_bits() - self.dropped_bits
     }
 
-    /// Bytes of one element's `b` for a batch, client to server.
-    pub fn request_row_bytes(&self, batch: usize) -> usize {
-        packed_len(batch, self.modulus_bits())
+    /// Bytes of one row of `b`, client to server.
+    pub fn request_row_bytes(&self, columns: usize) -> usize {
+        packed_len(columns, self.modulus_bits())
     }
 
     /// Bytes of the public key of a batch, with which answers are re-randomised: whole blocks of
@@ -124,9 +124,9 @@ impl Rlwe {
         packed_len(self.degree, self.answer_bits_a())
     }
 
-    /// Bytes of a row of `b` of the answer for a batch.
-    pub fn answer_bytes_b(&self, batch: usize) -> usize {
-        packed_len(batch, self.answer_bits())
+    /// Bytes of a row of `b` of the answer.
+    pub fn answer_bytes_b(&self, columns: usize) -> usize {
+        packed_len(columns, self.answer_bits())
     }
 
     /// Checks degree and modulus against the security table.
@@ -173,7 +173,7 @@ impl Rlwe {
                 "its modulus of {bits} bits does not hold its shares, {shares:?}"
             ));
         }
-        if !has_margin(self.degree, bits, secrets) {
+        if !self.serves(secrets) {
             return Err(format!(
                 "its modulus of {bits} bits at degree {} leaves less than 128 bits of security for \
                  {secrets} secrets with one `a`",
@@ -191,6 +191,11 @@ impl Rlwe {
             ));
         }
         Ok(())
+    }
+
+    /// Whether one `a` may serve so many secrets.
+    pub(crate) fn serves(&self, secrets: usize) -> bool {
+        has_margin(self.degree, self.modulus_bits(), secrets)
     }
 
     /// The parameters in words and numbers.

@@ -34,7 +34,8 @@ pub fn slot_form(plan: &CheckedPlan, batch: usize) -> Option<SlotForm> {
         bytes[0] += both;
         bytes[1] += both * f64::from(wide) / f64::from(now);
         let rows = linear.sizes(&plan.place(index));
-        let blocks = (rows.inputs as u64 + rows.answers()) * batch.div_ceil(rlwe.degree) as u64;
+        let blocks = (rows.inputs as u64 + rows.answers())
+            * rows.columns(batch).div_ceil(rlwe.degree) as u64;
         let fft = rlwe.degree as f64 * f64::from(rlwe.degree.ilog2()) * rate::BUTTERFLY;
         // Beyond 31 bits words have 64.
         let words = if now <= 31 && wide > 31 {

@@ -70,9 +70,20 @@ impl<W: Word> Tiles<W> {
     ///
     /// If `row` is not below `rows()` or `out` has another length.
     pub fn read_row(&self, row: usize, out: &mut [W]) {
-        assert!(row < self.rows, "row {row} of {}", self.rows);
         assert_eq!(out.len(), self.columns, "output words");
-        let tiles = self.words.chunks_exact(self.rows * TILE);
+        self.read_part(row, 0, out);
+    }
+
+    /// Copies words of `row` to `out`: those from column `first` on, the first of a tile.
+    ///
+    /// # Panics
+    ///
+    /// If `row` is not below `rows()`, no tile begins at `first`, or the row ends before `out`.
+    pub fn read_part(&self, row: usize, first: usize, out: &mut [W]) {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        assert!(first.is_multiple_of(TILE), "column {first}");
+        assert!(first + out.len() <= self.columns, "output words");
+        let tiles = self.words.chunks_exact(self.rows * TILE).skip(first / TILE);
         for (tile, part) in tiles.zip(out.chunks_mut(TILE)) {
             part.copy_from_slice(&tile[row * TILE..][..part.len()]);
         }

@@ -36,6 +36,8 @@ pub struct LinearClient<W: Word> {
     key: SecretKey<W>,
     public_seed: Seed,
     public: Prg,
+    /// Where one `a` serves all columns.
+    rows: Option<PointRows<W>>,
     input: Batch,
     output: Batch,
     publication: Option<Publication>,
@@ -43,10 +45,35 @@ pub struct LinearClient<W: Word> {
     is_outside: bool,
 }
 
-/// What the bands of a layer share: the key, and the seed of `a`. An element is encrypted once.
+/// What the bands of a layer share: the seed of `a`, and the key, as an element is encrypted once;
+/// of a pointwise layer the rows in place of the key.
 pub(super) struct Carried<W: Word> {
-    key: SecretKey<W>,
     public_seed: Seed,
+    key: Option<SecretKey<W>>,
+    rows: Option<PointRows<W>>,
+}
+
+/// The rows of a pointwise layer, in the NTT domain: one a channel serves all columns.
+struct PointRows<W: Word> {
+    /// Of `a`, by input.
+    a: Vec<W>,
+    /// Of `a'`, by output and part.
+    answers: Vec<W>,
+}
+
+impl<W: Word> PointRows<W> {
+    /// Those of `a`, and room for those of `a'`.
+    fn new(shape: &Shape, ring: &RlweRing<W>, public: &Prg) -> Self {
+        let n = ring.n();
+        let mut a = vec![W::default(); shape.inputs() * n];
+        a.par_chunks_exact_mut(n)
+            .enumerate()
+            .for_each(|(row, a)| rlwe::expand_a(public, row as u64, ring.modulus(), a));
+        Self {
+            a,
+            answers: vec![W::default(); shape.answers() * n],
+        }
+    }
 }
 
 /// Rows of `a'` that serve several batches.
@@ -63,7 +90,7 @@ enum Publication {
 impl<W: Word> LinearClient<W> {
     /// Draws a fresh key for this step of this batch, and a fresh `a`; or takes those of the band
     /// before, or the `a` of an earlier batch, where `place` keeps the rows of `a'` that serve
-    /// several.
+    /// several. Bands of a pointwise layer have keys of their own for one `a`.
     pub(super) fn new(
         shape: Shape,
         input: Batch,
@@ -84,25 +111,35 @@ impl<W: Word> LinearClient<W> {
                 place,
             },
         });
-        let Carried { key, public_seed } = match (carried, &publication) {
-            (Some(carried), _) => carried,
-            (None, publication) => Carried {
-                key: SecretKey::generate(&ring, ring.blocks(shape.batch), &Seed::from_os()?),
-                public_seed: match publication {
-                    Some(Publication::Known(known)) => Seed::from_bytes(known.seed),
-                    _ => Seed::from_os()?,
-                },
-            },
+        let (carried_seed, carried_key, rows) = match carried {
+            Some(Carried {
+                public_seed,
+                key,
+                rows,
+            }) => (Some(public_seed), key, rows),
+            None => (None, None, None),
+        };
+        let key = match carried_key {
+            Some(key) => key,
+            None => SecretKey::generate(&ring, ring.blocks(shape.columns), &Seed::from_os()?),
+        };
+        let public_seed = match (carried_seed, &publication) {
+            (Some(seed), _) => seed,
+            (None, Some(Publication::Known(known))) => Seed::from_bytes(known.seed),
+            (None, _) => Seed::from_os()?,
         };
         let public = rlwe::a_generator(&public_seed);
-        let output = Batch::of_pool(pool, shape.outputs(), shape.batch);
+        let is_pointwise = shape.linear.is_pointwise();
+        let rows = rows.or_else(|| is_pointwise.then(|| PointRows::new(&shape, &ring, &public)));
+        let output = Batch::of_pool(pool, shape.outputs(), shape.columns);
         let client = Self {
+            input: input.with_columns(shape.columns),
             shape,
             ring,
             key,
             public_seed,
             public,
-            input,
+            rows,
             output,
             publication,
             is_outside: false,
@@ -113,9 +150,9 @@ impl<W: Word> LinearClient<W> {
         ))
     }
 
-    /// Whether an earlier batch brought the rows of `a'`.
+    /// Whether an earlier batch or band brought the rows of `a'`.
     fn is_known(&self) -> bool {
-        matches!(self.publication, Some(Publication::Known(_)))
+        matches!(self.publication, Some(Publication::Known(_))) || self.shape.is_continued()
     }
 
     /// Keeps the rows of `a'` of an answer message for later batches.
@@ -123,7 +160,7 @@ impl<W: Word> LinearClient<W> {
         if let Some(Publication::Due { rows, .. }) = &mut self.publication {
             let linear = &self.shape.linear;
             let (row, a) = (
-                linear.answer_row_bytes(self.shape.batch),
+                linear.answer_row_bytes(self.shape.columns),
                 linear.published_row_bytes(),
             );
             rows.reserve_exact(self.shape.outputs() * a - rows.len());
@@ -148,32 +185,55 @@ impl<W: Word> LinearClient<W> {
             ring,
             key,
             public,
+            rows: points,
             input,
             ..
         } = self;
-        let row_bytes = shape.linear.rlwe.request_row_bytes(shape.batch);
+        let (rlwe, piece) = (&shape.linear.rlwe, shape.piece());
+        let [row_bytes, piece_bytes] =
+            [shape.columns, piece].map(|columns| rlwe.request_row_bytes(columns));
         let start = out.len();
         out.resize(start + rows.len() * row_bytes, 0);
-        let packed = out[start..].par_chunks_mut(row_bytes);
-        packed.zip(rows).try_for_each_init(
-            || Workspace::new(ring, shape.batch),
-            |work, (bytes, index)| {
+        let packed = out[start..].par_chunks_mut(row_bytes).zip(rows);
+        let pieces = packed.flat_map(|(bytes, index)| {
+            let pieces = bytes.par_chunks_mut(piece_bytes);
+            let pieces = pieces.zip(input.row(index).par_chunks(piece));
+            pieces
+                .enumerate()
+                .map(move |(at, (bytes, messages))| (index, at, bytes, messages))
+        });
+        pieces.try_for_each_init(
+            || Workspace::new(ring, piece),
+            |work, (index, at, bytes, messages)| {
                 let row = shape.portion.new.number(index);
-                rlwe::expand_a(public, row, ring.modulus(), &mut work.a);
-                let messages = input.row(index);
                 let Workspace { a, b, scratch, .. } = work;
+                let a = match points {
+                    Some(points) => &points.a[index * ring.n()..][..ring.n()],
+                    None => {
+                        rlwe::expand_a(public, row, ring.modulus(), a);
+                        a.as_slice()
+                    }
+                };
+                let b = &mut b[..messages.len()];
                 match &shape.linear.answers {
                     Answers::Shares(encoding) => {
                         key.encrypt_shares(row, a, messages, encoding, scratch, b);
                     }
                     Answers::Values(clear) => key
-                        .encrypt_row(row, a, messages, clear.scale_log, scratch, b)
+                        .encrypt_row(
+                            (row, at * ring.blocks(piece)),
+                            a,
+                            messages,
+                            clear.scale_log,
+                            scratch,
+                            b,
+                        )
                         .map_err(|source| EngineError::Encryption {
                             step: shape.step.clone(),
                             source,
                         })?,
                 }
-                bits::pack_into(&work.b, shape.linear.rlwe.modulus_bits(), bytes);
+                bits::pack_into(b, rlwe.modulus_bits(), bytes);
                 Ok(())
             },
         )
@@ -184,7 +244,7 @@ impl<W: Word> LinearClient<W> {
     fn public_key(&self, out: &mut Vec<u8>) {
         let (row, blocks) = (
             self.shape.inputs() as u64,
-            self.ring.blocks(self.shape.batch),
+            self.ring.blocks(self.shape.columns),
         );
         let mut work = Workspace::new(&self.ring, blocks * self.ring.n());
         rlwe::expand_a(&self.public, row, self.ring.modulus(), &mut work.a);
@@ -195,42 +255,47 @@ impl<W: Word> LinearClient<W> {
 
     /// Unpacks and decrypts the elements of one answer message.
     fn decrypt(&mut self, rows: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
+        if let Some(points) = &mut self.rows
+            && !self.shape.is_continued()
+        {
+            points.read(&self.shape, &self.ring, rows.clone(), message)?;
+        }
+        let known = self.is_known();
         let Self {
             shape,
             ring,
             key,
             output,
             publication,
+            rows: points,
             ..
         } = self;
-        let (shape, ring, key) = (&*shape, &*ring, &*key);
-        let batch = shape.batch;
-        let known = match publication {
+        let published = match publication {
             Some(Publication::Known(known)) => Some(known.rows.as_slice()),
             _ => None,
         };
-        let is_within = output.words_mut()[rows.start * batch..rows.end * batch]
-            .par_chunks_mut(batch)
-            .zip(message.par_chunks(shape.answer_row_bytes(known.is_some())))
-            .zip(rows)
+        let reader = Reader {
+            shape,
+            ring,
+            key,
+            published,
+            points: points.as_ref(),
+        };
+        let (columns, piece, row_bytes) =
+            (shape.columns, shape.piece(), shape.answer_row_bytes(known));
+        let elements = output.words_mut()[rows.start * columns..rows.end * columns]
+            .par_chunks_mut(columns)
+            .zip(message.par_chunks(row_bytes))
+            .zip(rows);
+        let pieces = elements.flat_map(|((element, bytes), row)| {
+            let pieces = element.par_chunks_mut(piece).enumerate();
+            pieces.map(move |(at, messages)| (row, at * piece, bytes, messages))
+        });
+        let is_within = pieces
             .map_init(
-                || Workspace::new(ring, batch),
-                |work, ((element, bytes), row)| match &shape.linear.answers {
-                    Answers::Shares(encoding) => {
-                        let dropped = shape.linear.rlwe.dropped_bits;
-                        let length = shape.linear.published_row_bytes();
-                        let parts = match known {
-                            Some(known) => (&known[row * length..][..length], bytes),
-                            None => bytes.split_at(length),
-                        };
-                        read_answer(shape, ring, row, parts, work)?;
-                        let Workspace { a, b, scratch, .. } = work;
-                        key.decrypt_shares(a, b, dropped, encoding, scratch, element);
-                        Ok(true)
-                    }
-                    Answers::Values(clear) => {
-                        decrypt_element((shape, clear), (ring, key), row, bytes, work, element)
-                    }
+                || Workspace::new(ring, piece),
+                |work, (row, first, bytes, messages)| {
+                    reader.decrypt((row, first), bytes, work, messages)
                 },
             )
             .try_reduce(|| true, |a, b| Ok::<_, EngineError>(a & b))?;
@@ -239,57 +304,161 @@ impl<W: Word> LinearClient<W> {
     }
 }
 
-/// Decrypts the parts of one element and adds them up; whether all are in their ranges. The sum is
-/// brought into that of the step's value, whatever the parts' ranges are, since the next step's
-/// ciphertexts rely on it.
-fn decrypt_element<W: Word>(
-    (shape, clear): (&Shape, &ClearLinear),
-    (ring, key): (&RlweRing<W>, &SecretKey<W>),
-    row: usize,
-    bytes: &[u8],
-    work: &mut Workspace<W>,
-    element: &mut [i32],
-) -> Result<bool, EngineError> {
-    let mut is_within = true;
-    let parts = clear.parts.iter();
-    let bytes = bytes.chunks(bytes.len() / clear.parts.len());
-    for (index, (part, bytes)) in parts.zip(bytes).enumerate() {
-        let length = clear.rlwe.answer_bytes_a();
-        read_answer(shape, ring, row, bytes.split_at(length), work)?;
-        let Workspace {
-            a,
-            b,
-            part: messages,
-            scratch,
-            ..
-        } = work;
-        let target = if index == 0 {
-            &mut *element
-        } else {
-            messages.as_mut_slice()
-        };
-        is_within &= key
-            .decrypt_row(a, b, &clear.encoding(part), scratch, target)
-            .is_ok();
-        if index > 0 {
-            // Sums of the higher digits have no range of their own in the plan.
-            let [low, high] = match index + 1 == clear.parts.len() {
-                true => [shape.low, shape.high],
-                false => [i32::MIN, i32::MAX],
-            };
-            let shifts = [clear.digit_bits(), 0];
-            let level = SimdLevel::detect();
-            is_within &= simd::add_parts(level, element, messages, shifts, low, high);
-        }
+impl<W: Word> PointRows<W> {
+    /// Reads the rows of `a'` of an answer message.
+    fn read(
+        &mut self,
+        shape: &Shape,
+        ring: &RlweRing<W>,
+        rows: Range<usize>,
+        message: &[u8],
+    ) -> Result<(), EngineError> {
+        let (n, parts) = (ring.n(), shape.linear.parts());
+        let part_bytes = shape.answer_row_bytes(false) / parts;
+        let length = shape.linear.rlwe.answer_bytes_a();
+        let answers = &mut self.answers[rows.start * parts * n..rows.end * parts * n];
+        answers
+            .par_chunks_exact_mut(n)
+            .zip(message.par_chunks(part_bytes))
+            .enumerate()
+            .try_for_each(|(index, (a, bytes))| {
+                read_a(shape, ring, rows.start + index / parts, &bytes[..length], a)
+            })
     }
-    let (low, high) = (shape.low, shape.high);
-    element
-        .iter_mut()
-        .for_each(|word| *word = (*word).clamp(low, high));
-    Ok(is_within)
 }
 
-/// What a thread needs for one row.
+/// What the decryption of an answer reads.
+struct Reader<'a, W: Word> {
+    shape: &'a Shape,
+    ring: &'a RlweRing<W>,
+    key: &'a SecretKey<W>,
+    /// The rows of `a'` of an earlier batch.
+    published: Option<&'a [u8]>,
+    /// The rows of a pointwise layer.
+    points: Option<&'a PointRows<W>>,
+}
+
+impl<W: Word> Reader<'_, W> {
+    /// Decrypts the messages of a row from column `first` on; whether all are in their ranges.
+    /// `bytes`: the row's.
+    fn decrypt(
+        &self,
+        (row, first): (usize, usize),
+        bytes: &[u8],
+        work: &mut Workspace<W>,
+        messages: &mut [i32],
+    ) -> Result<bool, EngineError> {
+        let Self { shape, ring, .. } = *self;
+        match &shape.linear.answers {
+            Answers::Shares(encoding) => {
+                let dropped = shape.linear.rlwe.dropped_bits;
+                let length = shape.linear.published_row_bytes();
+                let (a, b) = match self.published {
+                    Some(published) => (&published[row * length..][..length], bytes),
+                    None => bytes.split_at(length),
+                };
+                read_a(shape, ring, row, a, &mut work.a)?;
+                read_b(shape, row, b, &mut work.b)?;
+                let Workspace { a, b, scratch, .. } = work;
+                self.key
+                    .decrypt_shares(a, b, dropped, encoding, scratch, messages);
+                Ok(true)
+            }
+            Answers::Values(clear) => {
+                self.decrypt_values(clear, (row, first), bytes, work, messages)
+            }
+        }
+    }
+
+    /// Decrypts the parts of values and adds them up. The sum is brought into the range of the
+    /// step's value, whatever the parts' ranges are, since the next step's ciphertexts rely on it.
+    fn decrypt_values(
+        &self,
+        clear: &ClearLinear,
+        (row, first): (usize, usize),
+        bytes: &[u8],
+        work: &mut Workspace<W>,
+        values: &mut [i32],
+    ) -> Result<bool, EngineError> {
+        let (shape, ring) = (self.shape, self.ring);
+        let (parts, count) = (clear.parts.len(), values.len());
+        let mut is_within = true;
+        for (index, (part, bytes)) in clear
+            .parts
+            .iter()
+            .zip(bytes.chunks(bytes.len() / parts))
+            .enumerate()
+        {
+            let Workspace {
+                scratch,
+                a,
+                b,
+                part: messages,
+            } = work;
+            let (a, bytes) = self.a_and_b((row, index), bytes, a)?;
+            let b = &mut b[..count];
+            let skipped = clear.rlwe.answer_bytes_b(first);
+            read_b(
+                shape,
+                row,
+                &bytes[skipped..][..clear.rlwe.answer_bytes_b(count)],
+                b,
+            )?;
+            let target = if index == 0 {
+                &mut *values
+            } else {
+                &mut messages[..count]
+            };
+            let block = first / ring.n();
+            let decrypted =
+                self.key
+                    .decrypt_row(block, a, b, &clear.encoding(part), scratch, target);
+            is_within &= decrypted.is_ok();
+            if index > 0 {
+                // Sums of the higher digits have no range of their own in the plan.
+                let [low, high] = match index + 1 == parts {
+                    true => [shape.low, shape.high],
+                    false => [i32::MIN, i32::MAX],
+                };
+                let shifts = [clear.digit_bits(), 0];
+                let level = SimdLevel::detect();
+                is_within &= simd::add_parts(level, values, &messages[..count], shifts, low, high);
+            }
+        }
+        let (low, high) = (shape.low, shape.high);
+        values
+            .iter_mut()
+            .for_each(|word| *word = (*word).clamp(low, high));
+        Ok(is_within)
+    }
+
+    /// The `a'` of a part of a row, in the NTT domain, and the bytes of its `b'`.
+    fn a_and_b<'b>(
+        &'b self,
+        (row, part): (usize, usize),
+        bytes: &'b [u8],
+        room: &'b mut [W],
+    ) -> Result<(&'b [W], &'b [u8]), EngineError> {
+        let (shape, n) = (self.shape, self.ring.n());
+        let length = match shape.is_continued() {
+            true => 0,
+            false => shape.linear.rlwe.answer_bytes_a(),
+        };
+        let (a, b) = bytes.split_at(length);
+        match self.points {
+            Some(points) => {
+                let index = row * shape.linear.parts() + part;
+                Ok((&points.answers[index * n..][..n], b))
+            }
+            None => {
+                read_a(shape, self.ring, row, a, room)?;
+                Ok((room, b))
+            }
+        }
+    }
+}
+
+/// What a thread needs for a piece of a row.
 struct Workspace<W: Word> {
     scratch: Scratch<W>,
     a: Vec<W>,
@@ -299,38 +468,52 @@ struct Workspace<W: Word> {
 }
 
 impl<W: Word> Workspace<W> {
-    fn new(ring: &RlweRing<W>, batch: usize) -> Self {
+    fn new(ring: &RlweRing<W>, columns: usize) -> Self {
         Self {
             scratch: Scratch::new(ring),
             a: vec![W::default(); ring.n()],
-            b: vec![W::default(); batch],
-            part: Zeroizing::new(vec![0; batch]),
+            b: vec![W::default(); columns],
+            part: Zeroizing::new(vec![0; columns]),
         }
     }
 }
 
-/// Unpacks `a'`, with something for its low bits, and the high bits of `b'`, and checks that they
-/// are residues.
-fn read_answer<W: Word>(
+/// Unpacks `a'`, with something for its low bits, and checks that it has residues.
+fn read_a<W: Word>(
     shape: &Shape,
     ring: &RlweRing<W>,
     row: usize,
-    (a, b): (&[u8], &[u8]),
-    work: &mut Workspace<W>,
+    bytes: &[u8],
+    a: &mut [W],
 ) -> Result<(), EngineError> {
-    let linear = &shape.linear;
-    let packed = |width: u32| PackedRow {
+    let rlwe = &shape.linear.rlwe;
+    let dropped = rlwe.dropped_bits_a;
+    let most = (rlwe.modulus - 1) >> dropped;
+    packed(shape, row, rlwe.answer_bits_a()).unpack_up_to(most, bytes, a)?;
+    ring.restore_low_bits_public(a, dropped);
+    Ok(())
+}
+
+/// Unpacks the high bits of `b'`, and checks that they are those of residues.
+fn read_b<W: Word>(
+    shape: &Shape,
+    row: usize,
+    bytes: &[u8],
+    b: &mut [W],
+) -> Result<(), EngineError> {
+    let rlwe = &shape.linear.rlwe;
+    let most = (rlwe.modulus - 1) >> rlwe.dropped_bits;
+    packed(shape, row, rlwe.answer_bits()).unpack_up_to(most, bytes, b)
+}
+
+/// A row of the answer, for errors.
+fn packed(shape: &Shape, row: usize, width: u32) -> PackedRow<'_> {
+    PackedRow {
         step: &shape.step,
         message: ANSWER,
         row,
         width,
-    };
-    let most = linear.rlwe.modulus - 1;
-    let [dropped_a, dropped_b] = [linear.rlwe.dropped_bits_a, linear.rlwe.dropped_bits];
-    packed(linear.rlwe.answer_bits_a()).unpack_up_to(most >> dropped_a, a, &mut work.a)?;
-    packed(linear.rlwe.answer_bits()).unpack_up_to(most >> dropped_b, b, &mut work.b)?;
-    ring.restore_low_bits_public(&mut work.a, dropped_a);
-    Ok(())
+    }
 }
 
 impl<W: Word> Protocol for LinearClient<W> {
@@ -363,12 +546,14 @@ impl<W: Word> StepProtocol for LinearClient<W> {
             step: self.shape.step.clone(),
             source: OutOfRange,
         });
-        let made = Made::share(Share::Words(self.output)).doubting(doubt);
+        let output = self.output.with_columns(self.shape.images());
+        let made = Made::share(Share::Words(output)).doubting(doubt);
         if !self.shape.portion.has_next {
             return Ok(made);
         }
         Ok(made.carrying(Carried {
-            key: self.key,
+            key: self.rows.is_none().then_some(self.key),
+            rows: self.rows,
             public_seed: self.public_seed,
         }))
     }

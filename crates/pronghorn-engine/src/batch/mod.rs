@@ -20,6 +20,11 @@
 //! first alone. The client sends each row of the input once, with the first band that reads it. The
 //! server keeps those that the next band reads, too.
 //!
+//! A layer that maps each position of an image alike and alone, a convolution with a 1x1 kernel, is
+//! a dense layer whose columns are positions and images. One `a` then serves a channel, not an
+//! element, under a secret of its own for each N columns. The rows of `a'` come with the first band
+//! alone. A plan reserves the bits of security that so many secrets cost.
+//!
 //! On shares the first message and the rows of `a'` come with the first batch of a connection
 //! alone, if the plan [publishes](pronghorn_plan::cost::published) them.
 //!
@@ -43,7 +48,11 @@ pub(crate) mod sides;
 use pronghorn_graph::geometry::ConvGeometry;
 use pronghorn_he::shares::ShareEncoding;
 use pronghorn_plan::{
-    Rlwe, bands::Band, cost::SEED_BYTES, step::Place, steps::linear::clear::ClearLinear,
+    Rlwe,
+    bands::{Band, rows_of},
+    cost::SEED_BYTES,
+    step::Place,
+    steps::linear::clear::ClearLinear,
 };
 
 use portion::Portion;
@@ -57,6 +66,9 @@ const ANSWER: &str = "the encrypted answer";
 
 /// Messages hold as many rows as fit in this many bytes, and at least one.
 const MESSAGE_BYTES: usize = 1 << 20;
+
+/// Blocks of a piece of a row that is worked on at a time, where rows are long.
+const PIECE_BLOCKS: usize = 4;
 
 /// Rows of `row_bytes` bytes in one message.
 pub fn rows_per_message(row_bytes: usize) -> usize {
@@ -74,8 +86,10 @@ pub(crate) fn cut_rows(rows: usize, row_bytes: usize) -> Parts {
 /// A layer in the batch engine, of either protocol.
 #[derive(Clone)]
 pub(crate) struct Layer {
-    /// Sizes of the convolution or dense layer.
+    /// Sizes of the convolution or dense layer; at one position, where positions are columns.
     pub geometry: ConvGeometry,
+    /// Columns of an image.
+    pub positions: usize,
     /// Ring, modulus and dropped bits.
     pub rlwe: Rlwe,
     /// What answers are.
@@ -108,14 +122,19 @@ impl Layer {
         }
     }
 
+    /// Whether positions are columns, as images are.
+    pub fn is_pointwise(&self) -> bool {
+        self.positions > 1
+    }
+
     /// Bytes of one element's `a'`, all parts: no batch changes them.
     pub fn published_row_bytes(&self) -> usize {
         self.parts() * self.rlwe.answer_bytes_a()
     }
 
-    /// Bytes of one element's answer for a batch, all parts.
-    pub fn answer_row_bytes(&self, batch: usize) -> usize {
-        self.published_row_bytes() + self.parts() * self.rlwe.answer_bytes_b(batch)
+    /// Bytes of one row of the answer, all parts.
+    pub fn answer_row_bytes(&self, columns: usize) -> usize {
+        self.published_row_bytes() + self.parts() * self.rlwe.answer_bytes_b(columns)
     }
 }
 
@@ -128,8 +147,10 @@ pub(crate) struct Shape {
     pub linear: Layer,
     /// The part of the layer.
     portion: Portion,
-    /// Images.
-    pub batch: usize,
+    /// Positions of each row of the part.
+    positions: usize,
+    /// Words of each row: images, or positions and images.
+    pub columns: usize,
     /// Smallest integer of the result.
     pub low: i32,
     /// Largest integer of the result.
@@ -139,12 +160,14 @@ pub(crate) struct Shape {
 impl Shape {
     /// The shape of a layer in its plan, for batches of one image.
     pub fn new(place: &Place<'_>, linear: Layer) -> Self {
-        let (input, value) = (place.input(), place.value());
+        let (value, positions) = (place.value(), linear.positions);
+        let [inputs, outputs] = [place.input(), value].map(|value| value.len() / positions);
         Self {
             step: place.name(),
-            portion: Portion::whole(&linear.geometry, input.len(), value.len()),
+            portion: Portion::whole(&linear.geometry, inputs, outputs),
+            positions,
+            columns: positions,
             linear,
-            batch: 1,
             low: value.low,
             high: value.high,
         }
@@ -153,7 +176,7 @@ impl Shape {
     /// The same for a batch.
     pub fn for_batch(&self, batch: usize) -> Self {
         Self {
-            batch,
+            columns: self.positions * batch,
             ..self.clone()
         }
     }
@@ -161,18 +184,47 @@ impl Shape {
     /// The same for a band of a batch, of the layer at its place.
     pub fn for_band(&self, place: &Place<'_>, band: &Band, batch: usize) -> Self {
         let (input, value) = (place.input(), place.value());
+        if self.linear.is_pointwise() {
+            let rows = rows_of(&value.shape);
+            let band = Self {
+                portion: self
+                    .portion
+                    .of_columns(band.is_first(), band.rows.end < rows),
+                positions: self.positions / rows * band.rows.len(),
+                ..self.clone()
+            };
+            return band.for_batch(batch);
+        }
         Self {
             portion: Portion::band(&self.linear.geometry, input, value, band),
             ..self.for_batch(batch)
         }
     }
 
-    /// Rows that the client sends.
+    /// Images.
+    pub fn images(&self) -> usize {
+        self.columns / self.positions
+    }
+
+    /// Columns that are worked on at a time: some blocks where rows are long.
+    pub fn piece(&self) -> usize {
+        match self.linear.is_pointwise() {
+            true => self.columns.min(PIECE_BLOCKS * self.linear.rlwe.degree),
+            false => self.columns,
+        }
+    }
+
+    /// Whether the band before brought the rows of `a'`.
+    fn is_continued(&self) -> bool {
+        self.linear.is_pointwise() && !self.portion.is_first
+    }
+
+    /// Rows that the client sends of the part.
     pub fn inputs(&self) -> usize {
         self.portion.new.count
     }
 
-    /// Elements of the value.
+    /// Rows of the part's value.
     pub fn outputs(&self) -> usize {
         self.portion.outputs
     }
@@ -195,7 +247,7 @@ impl Shape {
     pub fn request(&self) -> Parts {
         cut_rows(
             self.inputs(),
-            self.linear.rlwe.request_row_bytes(self.batch),
+            self.linear.rlwe.request_row_bytes(self.columns),
         )
     }
 
@@ -207,17 +259,22 @@ impl Shape {
     /// All messages of a batch; `published`: an earlier one brought the seed and the rows of `a'`.
     pub fn messages(&self, published: bool) -> Messages {
         let seed = Message::client(SEED, SEED_BYTES);
-        let key = Message::client(PUBLIC_KEY, self.linear.rlwe.public_key_bytes(self.batch));
-        let rows = [
-            self.linear.rlwe.request_row_bytes(self.batch),
+        let key = Message::client(PUBLIC_KEY, self.linear.rlwe.public_key_bytes(self.columns));
+        let bytes = [
+            self.linear.rlwe.request_row_bytes(self.columns),
             self.answer_row_bytes(published),
         ];
-        let answer = self.answer(published);
+        // Progress counts elements.
+        let elements = |message: Message| message.rows(message.rows as usize * self.positions);
+        let request = self.request().messages(Party::Client, INPUT, bytes[0]);
+        let answer = self
+            .answer(published)
+            .messages(Party::Server, ANSWER, bytes[1]);
         Messages::new(&self.step)
             .with_all((!published && self.portion.is_first).then_some(seed))
             .with_all(self.linear.share_encoding().map(|_| key))
-            .with_all(self.request().messages(Party::Client, INPUT, rows[0]))
-            .with_all(answer.messages(Party::Server, ANSWER, rows[1]))
+            .with_all(request.map(elements))
+            .with_all(answer.map(elements))
     }
 
     /// Bytes of an element's answer, with or without its `a'`.
@@ -227,12 +284,12 @@ impl Shape {
         } else {
             0
         };
-        self.linear.answer_row_bytes(self.batch) - a
+        self.linear.answer_row_bytes(self.columns) - a
     }
 
     /// Rows in and out: the step's share of the progress.
     pub fn rows(&self) -> u64 {
-        (self.inputs() + self.outputs()) as u64
+        ((self.inputs() + self.outputs()) * self.positions) as u64
     }
 }
 

@@ -85,6 +85,15 @@ impl Portion {
         }
     }
 
+    /// The same of other columns.
+    pub fn of_columns(&self, is_first: bool, has_next: bool) -> Self {
+        Self {
+            is_first,
+            has_next,
+            ..self.clone()
+        }
+    }
+
     /// A band of a layer with such an input and value.
     pub fn band(
         geometry: &ConvGeometry,

@@ -95,8 +95,13 @@ impl<W: Word> PreparedLayer<W> {
                 (stacked, addend)
             }
         };
-        let whole = Packed::new(&shape.step, &stacked.geometry, &stacked)?;
-        let has_bands = matches!(answers, Answers::Values(_));
+        // One position of a pointwise layer.
+        let geometry = ConvGeometry {
+            out_channels: stacked.geometry.out_channels,
+            ..shape.linear.geometry.clone()
+        };
+        let whole = Packed::new(&shape.step, &geometry, &stacked)?;
+        let has_bands = matches!(answers, Answers::Values(_)) && !shape.linear.is_pointwise();
         Ok(Self {
             ring,
             stacked: has_bands.then_some(stacked),
@@ -195,7 +200,7 @@ pub struct LinearServer<W: Word> {
     shape: Shape,
     layer: Arc<PreparedLayer<W>>,
     packed: Arc<Packed>,
-    /// Rows of `b` of the window, `[element][image]`.
+    /// Rows of `b` of the window.
     rows: Vec<W>,
     pool: Pool<W>,
     /// For the next band.
@@ -256,9 +261,13 @@ impl<W: Word> LinearServer<W> {
             }
             None => {}
         }
-        if let Some(Carried { seed, halo }) = carried {
-            server.multiply_a(&seed);
-            server.put_halo(&halo);
+        match carried {
+            Some(Carried { seed, .. }) if server.shape.is_continued() => server.expect_rows(&seed),
+            Some(Carried { seed, halo }) => {
+                server.multiply_a(&seed);
+                server.put_halo(&halo);
+            }
+            None => {}
         }
         Ok(Exchange::new(
             server.shape.messages(server.is_published()),
@@ -275,7 +284,7 @@ impl<W: Word> LinearServer<W> {
         place: Option<Place<ServerPublished>>,
     ) -> Result<(), EngineError> {
         let masks = masks.map_or_else(Seed::from_os, Ok)?;
-        let sizes = (self.shape.outputs(), self.shape.batch);
+        let sizes = (self.shape.outputs(), self.shape.columns);
         let shares = |seed: &Seed| ServerShares::new(encoding, input, sizes, seed, &masks);
         if let Some(sent) = place.as_ref().and_then(Place::get) {
             self.shares = Some(shares(&sent.rerandomiser));
@@ -293,14 +302,15 @@ impl<W: Word> LinearServer<W> {
         Ok(())
     }
 
+    /// Whether the client has the rows of `a'`.
     fn is_published(&self) -> bool {
-        matches!(self.publication, Some(Publication::Sent))
+        matches!(self.publication, Some(Publication::Sent)) || self.shape.is_continued()
     }
 
     /// Makes room for the client's rows, whose `a` are of this seed.
     fn expect_rows(&mut self, seed: &[u8; SEED_BYTES]) {
         self.generator = Some(rlwe::a_generator(&Seed::from_bytes(*seed)));
-        let words = self.shape.portion.window.count * self.shape.batch;
+        let words = self.shape.portion.window.count * self.shape.columns;
         self.rows = self.pool.take(words);
         self.carried = self.shape.portion.has_next.then_some(Carried {
             seed: *seed,
@@ -310,8 +320,8 @@ impl<W: Word> LinearServer<W> {
 
     /// Puts the rows that the band before left to the beginning of each channel.
     fn put_halo(&mut self, halo: &[W]) {
-        let (portion, batch) = (&self.shape.portion, self.shape.batch);
-        let (window, kept) = (portion.window.plane * batch, portion.kept() * batch);
+        let (portion, columns) = (&self.shape.portion, self.shape.columns);
+        let (window, kept) = (portion.window.plane * columns, portion.kept() * columns);
         if kept > 0 {
             let channels = self.rows.par_chunks_exact_mut(window);
             channels
@@ -322,8 +332,8 @@ impl<W: Word> LinearServer<W> {
 
     /// Keeps the rows at the end of each channel that the next band reads, too.
     fn keep_halo(&mut self) {
-        let (portion, batch) = (&self.shape.portion, self.shape.batch);
-        let (window, halo) = (portion.window.plane * batch, portion.halo * batch);
+        let (portion, columns) = (&self.shape.portion, self.shape.columns);
+        let (window, halo) = (portion.window.plane * columns, portion.halo * columns);
         if let Some(carried) = self.carried.as_mut().filter(|_| halo > 0) {
             // Exactly as long: it is kept until the next band, and counted so in plans.
             carried.halo = vec![W::default(); portion.channels() * halo];
@@ -368,19 +378,19 @@ impl<W: Word> LinearServer<W> {
         if let Some(shares) = &mut self.shares {
             shares.add_input(&self.layer.ring, &mut rows);
         }
-        let (batch, answers) = (self.shape.batch, self.shape.answers());
+        let (columns, answers) = (self.shape.columns, self.shape.answers());
         let channels = &self.layer.addend;
         let positions = answers / channels.len();
         let addend = channels.iter();
         let addend: Vec<W> = addend
             .flat_map(|&word| std::iter::repeat_n(word, positions))
             .collect();
-        self.b = tiles(&self.pool, answers, batch);
+        self.b = tiles(&self.pool, answers, columns);
         pronghorn_product::multiply(
             &self.packed.weights,
             self.layer.ring.modulus(),
             &rows,
-            batch,
+            columns,
             Some(&addend),
             &mut self.b,
         );
@@ -394,22 +404,26 @@ impl<W: Word> LinearServer<W> {
             step,
             linear,
             portion,
-            batch,
+            columns,
             ..
         } = &self.shape;
-        let row_bytes = linear.rlwe.request_row_bytes(*batch);
+        let (row_bytes, piece) = (linear.rlwe.request_row_bytes(*columns), self.shape.piece());
+        let piece_bytes = linear.rlwe.request_row_bytes(piece);
         let Some(last) = rows.clone().last() else {
             return Ok(());
         };
         let (first, end) = (portion.place(rows.start), portion.place(last) + 1);
-        let places = self.rows[first * batch..end * batch].par_chunks_mut(*batch);
+        let places = self.rows[first * columns..end * columns].par_chunks_mut(*columns);
         places.enumerate().try_for_each(|(place, words)| {
             // Rows in between may be those of a halo.
             let Some(row) = portion.new_at(first + place) else {
                 return Ok(());
             };
             let bytes = &message[(row - rows.start) * row_bytes..][..row_bytes];
-            residues(step, linear, (INPUT, row), bytes, words)
+            let pieces = words
+                .par_chunks_mut(piece)
+                .zip(bytes.par_chunks(piece_bytes));
+            pieces.try_for_each(|(words, bytes)| residues(step, linear, (INPUT, row), bytes, words))
         })
     }
 
@@ -418,11 +432,11 @@ impl<W: Word> LinearServer<W> {
         let Shape {
             step,
             linear,
-            batch,
+            columns,
             ..
         } = &self.shape;
         let inputs = self.shape.inputs() as u64;
-        let mut words = vec![W::default(); batch.next_multiple_of(linear.rlwe.degree)];
+        let mut words = vec![W::default(); columns.next_multiple_of(linear.rlwe.degree)];
         residues(step, linear, (PUBLIC_KEY, 0), message, &mut words)?;
         if let (Some(shares), Some(generator)) = (&mut self.shares, &self.generator) {
             shares.take_key(&self.layer.ring, generator, inputs, words);
@@ -435,33 +449,56 @@ impl<W: Word> LinearServer<W> {
         if self.shares.is_some() {
             return self.pack_hidden(rows, out);
         }
-        let Shape { linear, batch, .. } = &self.shape;
-        let row_bytes = linear.answer_row_bytes(*batch);
+        let published = self.is_published();
+        let linear = &self.shape.linear;
+        let row_bytes = self.shape.answer_row_bytes(published);
         let start = out.len();
         out.resize(start + rows.len() * row_bytes, 0);
         let places = out[start..].par_chunks_mut(row_bytes);
-        places.zip(rows).for_each_init(
-            || vec![W::default(); linear.rlwe.degree.max(*batch)],
-            |words, (bytes, row)| {
-                let answers = self.shape.answers_of(row);
-                let parts = bytes.chunks_exact_mut(row_bytes / linear.parts());
-                for (answer, bytes) in answers.zip(parts) {
-                    let (bytes_a, bytes_b) = bytes.split_at_mut(linear.rlwe.answer_bytes_a());
-                    let a = &mut words[..linear.rlwe.degree];
-                    self.a.read_row(answer, a);
-                    pack_a(&self.layer.ring, linear, a, bytes_a);
-                    let b = &mut words[..*batch];
-                    self.b.read_row(answer, b);
-                    pack_b(linear, b, bytes_b);
+        places.zip(rows).for_each(|(bytes, row)| {
+            let answers = self.shape.answers_of(row);
+            let parts = bytes.chunks_exact_mut(row_bytes / linear.parts());
+            for (answer, bytes) in answers.zip(parts) {
+                let length = if published {
+                    0
+                } else {
+                    linear.rlwe.answer_bytes_a()
+                };
+                let (bytes_a, bytes_b) = bytes.split_at_mut(length);
+                if !published {
+                    let mut a = vec![W::default(); linear.rlwe.degree];
+                    self.a.read_row(answer, &mut a);
+                    pack_a(&self.layer.ring, linear, &mut a, bytes_a);
                 }
-            },
-        );
+                self.pack_row_of_b(answer, bytes_b);
+            }
+        });
+    }
+
+    /// Packs a row of `b'`, in pieces.
+    fn pack_row_of_b(&self, answer: usize, bytes: &mut [u8]) {
+        let Shape {
+            linear, columns, ..
+        } = &self.shape;
+        let piece = self.shape.piece();
+        let pieces = bytes.par_chunks_mut(linear.rlwe.answer_bytes_b(piece));
+        let room = || vec![W::default(); piece];
+        pieces
+            .enumerate()
+            .for_each_init(room, |words, (index, bytes)| {
+                let first = index * piece;
+                let b = &mut words[..piece.min(columns - first)];
+                self.b.read_part(answer, first, b);
+                pack_b(linear, b, bytes);
+            });
     }
 
     /// The same for an answer that nobody may read, which leaves the server its shares.
     fn pack_hidden(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
         let published = self.is_published();
-        let Shape { linear, batch, .. } = &self.shape;
+        let Shape {
+            linear, columns, ..
+        } = &self.shape;
         let (ring, a_tiles, b_tiles) = (&self.layer.ring, &self.a, &self.b);
         let Some((hiding, output)) = self.shares.as_mut().and_then(ServerShares::hiding) else {
             return;
@@ -473,13 +510,13 @@ impl<W: Word> LinearServer<W> {
             let words = |count| vec![W::default(); count];
             (
                 words(linear.rlwe.degree),
-                words(*batch),
+                words(*columns),
                 HideScratch::new(ring),
             )
         };
         out[start..]
             .par_chunks_mut(row_bytes)
-            .zip(output.words_mut()[rows.start * batch..].par_chunks_mut(*batch))
+            .zip(output.words_mut()[rows.start * columns..].par_chunks_mut(*columns))
             .zip(rows)
             .for_each_init(room, |(a, b, scratch), ((bytes, share), row)| {
                 b_tiles.read_row(row, b);

@@ -65,8 +65,11 @@ trait ClearLayer {
 
 impl ClearLayer for ClearLinear {
     fn layer(&self) -> Layer {
+        let whole = || (self.geometry.clone(), 1);
+        let (geometry, positions) = self.pointwise().unwrap_or_else(whole);
         Layer {
-            geometry: self.geometry.clone(),
+            geometry,
+            positions,
             rlwe: self.rlwe,
             answers: Answers::Values(self.clone()),
         }
@@ -78,6 +81,7 @@ fn shared_layer(linear: &SharedLinear, step: &Compiled<'_>) -> Result<Layer, Eng
     let reason = "its modulus does not hold its shares";
     Ok(Layer {
         geometry: linear.geometry.clone(),
+        positions: 1,
         rlwe: linear.rlwe,
         answers: Answers::Shares(encoding.ok_or_else(|| unsupported(&step.place.name(), reason))?),
     })

@@ -4,10 +4,10 @@ use super::{Rows, rows_of};
 use crate::step::{Place, StepPlan};
 
 /// Most bands of a value.
-const MOST_BANDS: usize = 128;
+pub(crate) const MOST_BANDS: usize = 128;
 
 /// The rows that a step reads where it goes by bands, and the rows of a band.
-pub(super) fn of_step(
+pub(crate) fn of_step(
     place: &Place<'_>,
     protocol: &dyn StepPlan,
     batch: usize,

@@ -9,7 +9,7 @@ use crate::{
     steps::{
         StepKind,
         linear::{
-            clear::{ClearLinear, MAX_LOW_BITS, MAX_PARTS, Part},
+            clear::{ClearLinear, MAX_LOW_BITS, MAX_PARTS, Part, positions},
             clear_coefficient::ClearCoefficient,
             coefficient::{self, CoefficientLinear},
             shared::{self, SharedLinear},
@@ -150,15 +150,14 @@ fn in_parts(
         parts.push(part);
     }
     let demand = Demand::all(&demands);
-    let answers = digits.len() * node.value.len();
-    let (rlwe, scale_log) =
-        demand
-            .carrier(input.len(), answers)
-            .ok_or_else(|| BuildError::Modulus {
-                layer: node.name.clone(),
-                width: demand.width,
-                noise: demand.noise(),
-            })?;
+    let sizes = (input.len(), digits.len() * node.value.len());
+    let (rlwe, scale_log) = demand
+        .carrier(sizes, positions(&linear.geometry))
+        .ok_or_else(|| BuildError::Modulus {
+            layer: node.name.clone(),
+            width: demand.width,
+            noise: demand.noise(),
+        })?;
     Ok(ClearLinear {
         geometry: linear.geometry.clone(),
         rlwe,

@@ -34,10 +34,11 @@ const MAX_U64_BITS: u32 = 60;
 /// 53 = 2.4.
 const SHARED_A_BITS: u32 = 2;
 
-/// Bits on the wire an image, where `a` of the answer counts like `b`.
-fn bits_sent(rlwe: &Rlwe, inputs: usize, outputs: usize) -> u64 {
-    (inputs + 2 * outputs) as u64 * u64::from(rlwe.modulus_bits())
-        - outputs as u64 * u64::from(rlwe.dropped_bits + rlwe.dropped_bits_a)
+/// Bits on the wire, where there are so many words of `b` for each of `a`.
+fn bits_sent(rlwe: &Rlwe, sizes: (usize, usize), ratio: usize) -> u64 {
+    let (inputs, outputs, ratio) = (sizes.0 as u64, sizes.1 as u64, ratio as u64);
+    let b = inputs * u64::from(rlwe.modulus_bits()) + outputs * u64::from(rlwe.answer_bits());
+    ratio * b + outputs * u64::from(rlwe.answer_bits_a())
 }
 
 /// Words, the smallest degree that is secure with `spare` bits to the table's limit, and the
@@ -96,14 +97,14 @@ impl Demand {
         (self.messages().log2() + f64::from(scale_log)).ceil() as u32
     }
 
-    /// The cheapest parameters on the wire and the position of messages, by words up (`inputs`) and
-    /// down (`outputs`) and the `a` of the answer; `None` where no word is wide enough at 128 bits
-    /// of security.
-    pub fn carrier(&self, inputs: usize, outputs: usize) -> Option<(Rlwe, u32)> {
+    /// The cheapest parameters on the wire and the position of messages, by words up and down
+    /// (`sizes`) and the `a` of the answer, one for so many `positions`; `None` where no word is
+    /// wide enough at 128 bits of security.
+    pub fn carrier(&self, sizes: (usize, usize), positions: usize) -> Option<(Rlwe, u32)> {
         let least = self.modulus_bits().max(18);
         (least..least + 4)
-            .filter_map(|bits| self.carrier_at(bits))
-            .min_by_key(|(rlwe, _)| (rlwe.word as u8, bits_sent(rlwe, inputs, outputs)))
+            .filter_map(|bits| self.carrier_at(bits, positions))
+            .min_by_key(|(rlwe, _)| (rlwe.word as u8, bits_sent(rlwe, sizes, positions)))
     }
 
     /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the
@@ -113,12 +114,12 @@ impl Demand {
         &self,
         (shares, hidden): (ShareBits, bool),
         secrets: usize,
-        (inputs, outputs): (usize, usize),
+        sizes: (usize, usize),
     ) -> Option<Rlwe> {
         (18..=MAX_U64_BITS - 1)
             .filter_map(|bits| self.share_carrier_at((shares, hidden), bits, secrets))
             .take(4)
-            .min_by_key(|rlwe| (rlwe.word as u8, bits_sent(rlwe, inputs, outputs)))
+            .min_by_key(|rlwe| (rlwe.word as u8, bits_sent(rlwe, sizes, 1)))
     }
 
     fn share_carrier_at(
@@ -136,21 +137,22 @@ impl Demand {
             .saturating_add(rounding)
             .saturating_add(if hidden { zero_bound(degree) } else { 0 });
         let room = encoding.noise_room().checked_sub(noise.saturating_add(1))?;
-        Some(with_room(word, degree, modulus, room))
+        Some(with_room(word, degree, modulus, room, 1))
     }
 
     /// Parameters with a modulus of `bits` bits, and the position of messages.
-    fn carrier_at(&self, bits: u32) -> Option<(Rlwe, u32)> {
+    fn carrier_at(&self, bits: u32, positions: usize) -> Option<(Rlwe, u32)> {
         let (word, degree, modulus) = secure_modulus(bits, SHARED_A_BITS)?;
         let scale_log = (modulus as f64 / self.messages()).log2().floor() as u32;
         let room = (1u64 << scale_log.checked_sub(1)?).checked_sub(self.noise() + 1)?;
-        Some((with_room(word, degree, modulus, room), scale_log))
+        let rlwe = with_room(word, degree, modulus, room, positions);
+        Some((rlwe, scale_log))
     }
 }
 
-/// Parameters whose dropped bits make noise of at most `room`.
-fn with_room(word: WordSize, degree: usize, modulus: u64, room: u64) -> Rlwe {
-    let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room);
+/// Parameters whose dropped bits make noise of at most `room`, for so many columns of an image.
+fn with_room(word: WordSize, degree: usize, modulus: u64, room: u64, positions: usize) -> Rlwe {
+    let (dropped_bits_a, dropped_bits) = dropped_bits(degree, room, positions);
     Rlwe {
         word,
         degree,
@@ -160,13 +162,14 @@ fn with_room(word: WordSize, degree: usize, modulus: u64, room: u64) -> Rlwe {
     }
 }
 
-/// Blocks of a batch that the choice of dropped bits assumes: that many words of `b` for each of
-/// `a`.
-const TYPICAL_BLOCKS: u32 = 2;
+/// Blocks of a position that the choice of dropped bits assumes: that many words of `b` for each
+/// of `a`.
+const TYPICAL_BLOCKS: u64 = 2;
 
 /// Low bits of `a` and `b` to drop from an answer, so that the noise it brings is at most `room`: a
 /// bit less of `b` makes room for about `log2(sqrt(N)) + 3` of `a`.
-fn dropped_bits(degree: usize, room: u64) -> (u32, u32) {
+fn dropped_bits(degree: usize, room: u64, positions: usize) -> (u32, u32) {
+    let ratio = TYPICAL_BLOCKS * positions as u64;
     let largest_b = |noise_a: u64| {
         let room = room.checked_sub(noise_a)?;
         // 2^(dropped - 1) <= room
@@ -178,7 +181,7 @@ fn dropped_bits(degree: usize, room: u64) -> (u32, u32) {
     };
     (0..u64::BITS)
         .map_while(|a| Some((a, largest_b(noise::dropped_a_bound(degree, a))?)))
-        .max_by_key(|(a, b)| a + TYPICAL_BLOCKS * b)
+        .max_by_key(|&(a, b)| u64::from(a) + ratio * u64::from(b))
         .unwrap_or((0, 0))
 }
 
@@ -488,14 +491,21 @@ mod tests {
     #[test]
     fn carriers_are_exact_and_secure() {
         for width in [1.0, 100.0, 5e4, 3e6, 1e9] {
-            for norm2 in [0.0, 1.0, 30.0, 1e3, 1e5] {
+            for (norm2, positions) in [
+                (0.0, 1),
+                (1.0, 1),
+                (30.0, 4),
+                (1e3, 1),
+                (1e3, 2304),
+                (1e5, 1),
+            ] {
                 let demand = Demand {
                     width,
                     input: 63.0,
                     norm1: norm2 * 20.0,
                     norm2,
                 };
-                let Some((carrier, scale_log)) = demand.carrier(845, 100) else {
+                let Some((carrier, scale_log)) = demand.carrier((845, 100), positions) else {
                     continue;
                 };
                 assert!(security::check(carrier.degree, carrier.modulus_bits()).is_ok());
@@ -521,7 +531,7 @@ mod tests {
                 norm1: 1e8,
                 norm2: 1e7
             }
-            .carrier(1, 1)
+            .carrier((1, 1), 1)
             .is_none()
         );
     }

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Rows, describe, kind, range};
 use crate::{
-    bands::{self, Band, rows_of},
-    cost::{Cost, StepCost, StepMemory},
+    bands::{self, Band, height::MOST_BANDS, rows_of},
+    cost::{Cost, MAX_BATCH, StepCost, StepMemory},
     description::Description,
     rlwe::Rlwe,
     share_form::{Node, ShareRules, Takes},
@@ -88,11 +88,45 @@ impl ClearLinear {
         last_but_one.map_or(0, |place| self.parts[place].left_shift)
     }
 
+    /// The layer at one position, and its positions, where these are columns as images are: in a
+    /// layer that maps each position alike and alone. Then one `a` serves a channel and not an
+    /// element, under a secret of its own for each `N` columns.
+    pub fn pointwise(&self) -> Option<(ConvGeometry, usize)> {
+        let positions = positions(&self.geometry);
+        let secrets = (MAX_BATCH / self.rlwe.degree).saturating_mul(positions) + MOST_BANDS;
+        let geometry = self.geometry.at_a_position()?;
+        (positions > 1 && self.rlwe.serves(secrets)).then_some((geometry, positions))
+    }
+
+    /// The columns of the bands of a pointwise layer, each but the last and the last, and how many
+    /// have them.
+    fn columns_of_bands(&self, place: &Place<'_>, batch: usize) -> [(usize, usize); 2] {
+        let (_, band) = bands::height::of_step(place, self, batch);
+        let rows = rows_of(&place.value().shape);
+        let row = self.sizes(place).columns(batch) / rows;
+        let last = rows % band.max(1);
+        [
+            (band * row, rows / band.max(1)),
+            (last * row, usize::from(last > 0)),
+        ]
+    }
+
+    /// Bytes of the client's secrets and of its rows of `a` and `a'`, of a pointwise layer.
+    fn kept_by_client(&self, place: &Place<'_>, batch: usize, band: &Band) -> u64 {
+        let rows = self.sizes(place);
+        let positions = rows.positions / rows_of(&place.value().shape) * band.rows.len();
+        let secrets = 2 * (positions * batch).next_multiple_of(self.rlwe.degree) as u64;
+        let public = (rows.inputs as u64 + rows.answers()) * self.rlwe.degree as u64;
+        (secrets + public) * self.rlwe.word.rates().bytes
+    }
+
     pub(crate) fn sizes(&self, place: &Place<'_>) -> Rows {
+        let positions = self.pointwise().map_or(1, |(_, positions)| positions);
         Rows {
-            inputs: place.input().len(),
-            outputs: place.value().len(),
+            inputs: place.input().len() / positions,
+            outputs: place.value().len() / positions,
             parts: self.parts.len(),
+            positions,
         }
     }
 
@@ -123,6 +157,15 @@ impl ClearLinear {
             }
         }
         Ok(())
+    }
+}
+
+/// The positions of a layer that maps each alike and alone; 1 for any other.
+pub(crate) fn positions(geometry: &ConvGeometry) -> usize {
+    let [height, width] = geometry.input;
+    match geometry.at_a_position() {
+        Some(_) => height.saturating_mul(width),
+        None => 1,
     }
 }
 
@@ -188,10 +231,20 @@ impl StepPlan for ClearLinear {
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
+        let pointwise = self.pointwise();
+        let geometry = pointwise
+            .as_ref()
+            .map_or(&self.geometry, |(at_one, _)| at_one);
         let rows = self.sizes(&step.place);
-        let cost = rows.cost(&self.rlwe, &self.geometry, batch);
+        let cost = rows.cost(&self.rlwe, geometry, batch);
+        let [bytes_up, bytes_down] = match rows.positions {
+            1 => [cost.bytes_up, cost.bytes_down],
+            _ => rows.bytes(&self.rlwe, self.columns_of_bands(&step.place, batch)),
+        };
         Cost::online(StepCost {
             rounds: bands::height::count(&step.place, self, batch) as u32,
+            bytes_up,
+            bytes_down,
             ..cost
         })
     }
@@ -221,11 +274,20 @@ impl StepPlan for ClearLinear {
         let word = self.rlwe.word.rates().bytes;
         let largest = words(place.input(), band.window.len())
             .max(words(place.value(), band.rows.len()) * self.parts.len());
-        let columns = self.rlwe.degree.max(batch) as u64;
         let halo = words(place.input(), band.halo().len()) as u64 * batch as u64;
         let kept = halo * word;
-        let server = 3 * largest as u64 * columns * word + kept;
-        (StepMemory { server, client: 0 }, kept)
+        let (rows, degree) = (self.sizes(place), self.rlwe.degree);
+        let of_a = rows
+            .inputs
+            .max(rows.answers() as usize)
+            .saturating_mul(degree);
+        let (of_a, client) = match rows.positions {
+            1 => (largest.saturating_mul(degree), 0),
+            _ => (of_a, self.kept_by_client(place, batch, band)),
+        };
+        let buffer = largest.saturating_mul(batch).max(of_a) as u64;
+        let server = 3 * buffer * word + kept;
+        (StepMemory { server, client }, kept)
     }
 
     fn rlwe(&self) -> Option<&Rlwe> {

@@ -82,12 +82,14 @@ fn is_dense(geometry: &ConvGeometry) -> bool {
 
 /// Rows of a layer in the batch engine.
 pub(crate) struct Rows {
-    /// Elements of the input.
+    /// Elements of the input, where positions are columns those of one.
     pub inputs: usize,
-    /// Elements of the value.
+    /// Elements of the value, likewise.
     pub outputs: usize,
     /// Answers of each.
     pub parts: usize,
+    /// Columns of an image.
+    pub positions: usize,
 }
 
 impl Rows {
@@ -95,19 +97,24 @@ impl Rows {
         (self.outputs * self.parts) as u64
     }
 
+    /// The columns of a batch.
+    pub(crate) fn columns(&self, batch: usize) -> usize {
+        batch.saturating_mul(self.positions)
+    }
+
     /// A layer in the batch engine, for a batch.
     fn cost(&self, rlwe: &Rlwe, geometry: &ConvGeometry, batch: usize) -> StepCost {
         let (inputs, answers) = (self.inputs as u64, self.answers());
-        let columns = (rlwe.degree + batch) as u64;
+        let columns = self.columns(batch);
         let multiply_adds = geometry
             .multiply_adds()
-            .saturating_mul(columns * self.parts as u64);
+            .saturating_mul(((rlwe.degree + columns) * self.parts) as u64);
         let rates = rlwe.word.rates();
-        let row = batch as f64 * rates.value + rlwe.degree as f64 * rate::PUBLIC;
-        let answer = (rlwe.answer_bytes_a() + rlwe.answer_bytes_b(batch)) as u64;
+        let row = columns as f64 * rates.value + rlwe.degree as f64 * rate::PUBLIC;
+        let [bytes_up, bytes_down] = self.bytes(rlwe, [(columns, 1)]);
         StepCost {
-            bytes_up: SEED_BYTES as u64 + inputs * rlwe.request_row_bytes(batch) as u64,
-            bytes_down: answers * answer,
+            bytes_up,
+            bytes_down,
             multiply_adds,
             rounds: 1,
             seconds: Seconds::products(multiply_adds as f64 / rates.product)
@@ -116,12 +123,30 @@ impl Rows {
         }
     }
 
+    /// Bytes up and down of a layer whose rows come in bands: so many columns, so often.
+    pub(crate) fn bytes<const K: usize>(
+        &self,
+        rlwe: &Rlwe,
+        bands: [(usize, usize); K],
+    ) -> [u64; 2] {
+        let sum = |row: &dyn Fn(usize) -> usize| -> u64 {
+            let bytes = bands.iter().map(|&(columns, count)| row(columns) * count);
+            bytes.sum::<usize>() as u64
+        };
+        let up = sum(&|columns| rlwe.request_row_bytes(columns));
+        let down = sum(&|columns| rlwe.answer_bytes_b(columns));
+        [
+            SEED_BYTES as u64 + self.inputs as u64 * up,
+            self.answers() * (rlwe.answer_bytes_a() as u64 + down),
+        ]
+    }
+
     /// The server's words: first the rows of `a` and of `a'`, then `a'` with the rows of `b`, `b'`.
     fn memory(&self, rlwe: &Rlwe, batch: usize) -> Memory {
         let (inputs, answers) = (self.inputs as u64, self.answers());
-        let (degree, batch) = (rlwe.degree as u64, batch as u64);
+        let (degree, columns) = (rlwe.degree as u64, self.columns(batch) as u64);
         let first = (inputs + answers) * degree;
-        let then = answers * degree + (inputs + answers) * batch;
+        let then = answers * degree + (inputs + answers) * columns;
         Memory {
             server: first.max(then) * rlwe.word.rates().bytes,
             client: 0,

@@ -43,6 +43,7 @@ impl SharedLinear {
             inputs: place.input().len(),
             outputs: place.value().len(),
             parts: 1,
+            positions: 1,
         }
     }
 }
