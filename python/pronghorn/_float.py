@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn import _native
+from pronghorn import _native, _runtime
 from pronghorn._outputs import Predictions
 from pronghorn.onnx import ImportedModel
 
@@ -56,18 +56,12 @@ def _classes(outputs: npt.NDArray[Any], finish: list[str]) -> npt.NDArray[Any]:
 def session(reference: bytes, is_quantised: bool) -> Run:
     """What computes the model's outputs, a row an image. A quantised model runs as its file says: the kernels that
     replace its nodes otherwise differ by more than its own rounding on some CPUs."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    if is_quantised:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(reference, options, providers=["CPUExecutionProvider"])
-    source = session.get_inputs()[0]
+    made = _runtime.session(reference, as_written=is_quantised)
+    source = made.get_inputs()[0]
 
     def run(inputs: Floats) -> npt.NDArray[Any]:
         typed = inputs.astype(TYPES.get(source.type, np.float32), copy=False)
-        return np.asarray(session.run(None, {source.name: typed})[0]).reshape(len(inputs), -1)
+        return np.asarray(made.run(None, {source.name: typed})[0]).reshape(len(inputs), -1)
 
     return run
 

@@ -1,0 +1,26 @@
+"""Sessions of onnxruntime, where that is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def session(model: bytes, as_written: bool = False) -> Any:
+    """A session on the CPU.
+
+    Args:
+        model: an ONNX model.
+        as_written: whether each node runs as it stands, and none as a part of another.
+
+    Raises:
+        ImportError: onnxruntime is not installed.
+        Exception: its own, where it cannot run the model.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    # At its own level, which does more, version 1.32 ends the process on small models in float16.
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL if as_written else levels.ORT_ENABLE_EXTENDED
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
