@@ -547,6 +547,29 @@ def test_quotients_of_whole_numbers_are_refused() -> None:
     assert import_onnx(model(nodes, ("N", 5), constants | {"half": np.float32(2)}, dtype=TensorProto.INT64))
 
 
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceL2", "Pow"])
+def test_means_and_roots_of_whole_numbers_are_refused(kind: str) -> None:
+    """The file cuts them off, too."""
+    constants = {"half": np.float32(0.5), "w": np.ones((5 if kind == "Pow" else 1, 2), np.float32)}
+
+    def of(source: str) -> onnx.NodeProto:
+        return node(kind, f"{source} half", "h") if kind == "Pow" else node(kind, source, "h", axes=[1], keepdims=1)
+
+    after = [of("x"), node("Cast", "h", "f", to=TensorProto.FLOAT), node("MatMul", "f w", "y")]
+    with pytest.raises(UnsupportedModelError, match="of whole numbers, which the file cuts off"):
+        import_onnx(model(after, ("N", 5), constants, dtype=TensorProto.INT32))
+    before = [node("Cast", "x", "f", to=TensorProto.FLOAT), of("f"), node("MatMul", "h w", "y")]
+    assert import_onnx(model(before, ("N", 5), constants, dtype=TensorProto.INT32))
+
+
+def test_whole_numbers_that_stay_whole() -> None:
+    """Squares, sums, and means of one number."""
+    nodes = [node("Unsqueeze", "x axis", "u"), node("ReduceMean", "u", "m", axes=[2], keepdims=0)]
+    nodes += [node("Pow", "m two", "s"), node("Cast", "s", "f", to=TensorProto.FLOAT), node("MatMul", "f w", "y")]
+    constants = {"axis": np.array([2]), "two": np.float32(2), "w": np.ones((5, 2), np.float32)}
+    assert import_onnx(model(nodes, ("N", 5), constants, dtype=TensorProto.INT32))
+
+
 def test_an_end_before_a_sigmoid_within_a_network_is_named() -> None:
     nodes = [node("Softmax", "x", "s", axis=1), node("Sigmoid", "s", "g"), node("Relu", "g", "y")]
     with pytest.raises(UnsupportedModelError, match="after Softmax, which is supported only at the end"):

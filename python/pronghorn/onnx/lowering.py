@@ -146,7 +146,7 @@ class Lowering:
     scored: Container[str] = ()
     """Those that a Softmax reads, at most moved, scaled and added to: a summand far below zero masks places."""
     whole: Container[str] = ()
-    """The names of values that are whole numbers in the file, which cuts quotients of them off."""
+    """The names of values that are whole numbers in the file, which cuts fractions off."""
     network: list[NodeProto] = field(default_factory=list)
     """All nodes that are lowered, for advice."""
     one_image: bool = False
@@ -220,6 +220,11 @@ class Lowering:
         if array is None or site.node.output[0] not in self.scored:
             return self.required(site, position)
         return self.floats(site, array, site.input(position), finite=False)
+
+    def refuse_cut_off(self, site: Site, problem: str) -> None:
+        """Refuses an operator on whole numbers that gives fractions, which the file cuts off."""
+        if any(name in self.whole for name in site.node.input):
+            site.fail(f"{problem}, which the file cuts off", "cast them to floats before (Cast)")
 
     def is_within(self, site: Site) -> bool:
         """Whether the network goes on behind a node, so that the client does not compute it."""

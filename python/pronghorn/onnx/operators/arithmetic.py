@@ -25,8 +25,8 @@ def _neg(lowering: Lowering, site: Site) -> Value:
 @operator("Add", "Sub", "Mul", "Div", "Sum", pointwise=True)
 def _arithmetic(lowering: Lowering, site: Site) -> Value:
     kind, names = site.node.op_type, list(site.node.input)
-    if kind == "Div" and any(name in lowering.whole for name in names):
-        site.fail("it divides whole numbers, whose quotient the file cuts off", "cast them to floats before (Cast)")
+    if kind == "Div":
+        lowering.refuse_cut_off(site, "it divides whole numbers into fractions")
     if kind == "Sum" and len(names) != 2:
         return _sum(lowering, site)
     left, right = (name in lowering.values for name in names)
@@ -59,6 +59,8 @@ def _pow(lowering: Lowering, site: Site) -> Value:
         site.fail(problem, f"only positive constants are raised, at the end of a model: write it another way, {CUT}")
     value, exponent = lowering.value(site), lowering.required(site, 1)
     power = float(exponent.reshape(())) if exponent.size == 1 else math.nan
+    if not power.is_integer():
+        lowering.refuse_cut_off(site, "it takes roots of whole numbers")
     if math.isclose(power, 0.5, rel_tol=1e-6):
         return lowering.root(site, value)
     if not (power.is_integer() and 1 <= power <= MAX_POWER):

@@ -63,6 +63,8 @@ def _global_max_pool(lowering: Lowering, site: Site) -> Value:
 def _reduce_squares(lowering: Lowering, site: Site) -> Value:
     """A sum of squares; of a norm the client takes the root."""
     value = lowering.value(site)
+    if site.operator == "ReduceL2":
+        lowering.refuse_cut_off(site, "it takes roots of whole numbers")
     square = lowering.in_shape_of(value, lowering.times(site, value, value))
     total = _over_axes(lowering, site, square, "ReduceSum")
     if site.operator == "ReduceSumSquare":
@@ -89,9 +91,11 @@ def _over_axes(lowering: Lowering, site: Site, value: Value, kind: str) -> Value
     if not axes and site.integer("noop_with_empty_axes", 0):
         return value
     found = site.axes(axes, rank) if axes else list(range(rank))
+    count = math.prod(value.shape[axis] for axis in found)
+    if kind == "ReduceMean" and count > 1:
+        lowering.refuse_cut_off(site, "it takes means of whole numbers")
     pool = {"ReduceMax": maximum, "ReduceProd": _product}.get(kind, mean)
     reduced = pool(lowering, site, value, found, bool(site.integer("keepdims", 1)))
-    count = math.prod(value.shape[axis] for axis in found)
     return lowering.affine(site, reduced, mul=count) if kind == "ReduceSum" else reduced
 
 
