@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import pronghorn
 from helpers import check, model, node, run_native, run_onnx
 from pronghorn import UnsupportedModelError
-from pronghorn.onnx import import_onnx
+from pronghorn.onnx import apart, import_onnx, importer
+from pronghorn.onnx.apart import keeps_apart, mixes
+from pronghorn.onnx.reading import read
 
 SEED = 5
 
@@ -48,6 +53,11 @@ def network(nodes: list[NodeProto], batch: str | int = "N") -> ModelProto:
     nodes.append(node("MatMul", "m last", "y"))
     used = {name for each in nodes for name in each.input}
     return model(nodes, (batch, STEPS, WIDTH), {name: array for name, array in CONSTANTS.items() if name in used})
+
+
+def scored(proto: ModelProto) -> None:
+    """Names a network's result `z`, and its last node after it, as each name is of one node alone."""
+    proto.graph.node[-1].output[0], proto.graph.node[-1].name = "z", "node_z"
 
 
 def batch_first(scores: str = "half") -> list[NodeProto]:
@@ -353,7 +363,7 @@ def test_ends_do_not_hide_that_images_are_mixed(form: str, end: str) -> None:
     """Few classes change, and probabilities near 0 and 1 hardly do."""
     nodes = MIXING if form == "mixing" else steps_first()
     proto = network([*nodes])
-    proto.graph.node[-1].output[0] = "z"
+    scored(proto)
     attributes = {} if end == "Sigmoid" else {"axis": 1}
     last = [node("Mul", "z many", "scores"), node(end, "scores", "y", **attributes)]
     proto.graph.node.extend(last)
@@ -368,7 +378,7 @@ def test_ends_do_not_hide_that_images_are_mixed(form: str, end: str) -> None:
 
 def test_a_small_output_that_mixes_images_is_seen() -> None:
     proto = network([*MIXING])
-    proto.graph.node[-1].output[0] = "z"
+    scored(proto)
     proto.graph.node.extend([node("Mul", "m big", "l"), node("Concat", "l z", "y", axis=1)])
     proto.graph.initializer.append(numpy_helper.from_array(np.float32(1e5), "big"))
     # The large part keeps images apart.
@@ -387,6 +397,160 @@ def test_models_that_mix_images_are_refused() -> None:
         import_onnx(network(nodes))
     # Of one image alone there is nothing to mix.
     check(network(nodes, 1))
+
+
+def mixed(source: str, result: str) -> list[NodeProto]:
+    """Attention among the images of a batch, on a value of the form of `x`."""
+    return [
+        node("Transpose", source, f"{result}_t", perm=[1, 0, 2]),
+        node("Transpose", f"{result}_t", f"{result}_k", perm=[0, 2, 1]),
+        node("MatMul", f"{result}_t {result}_k", f"{result}_s"),
+        node("Softmax", f"{result}_s", f"{result}_a", axis=-1),
+        node("MatMul", f"{result}_a {result}_t", f"{result}_o"),
+        node("Transpose", f"{result}_o", result, perm=[1, 0, 2]),
+    ]
+
+
+HIDDEN = {
+    "numbers above 50": [
+        node("Sub", "x fifty", "c0"),
+        node("Relu", "c0", "c1"),
+        node("Mul", "c1 small", "c"),
+        *mixed("c", "p"),
+    ],
+    "roots": [node("Sqrt", "x", "c"), *mixed("c", "p")],
+    "logarithms": [node("Log", "x", "c"), *mixed("c", "p")],
+    "cubes": [
+        *mixed("x", "m"),
+        node("Mul", "m tiny", "n"),
+        node("Mul", "x x", "square"),
+        node("Mul", "n square", "p"),
+    ],
+    "results above 20": [*mixed("x", "m"), node("Sub", "m twenty", "n"), node("Relu", "n", "p")],
+}
+"""Parts that mix images, on some inputs alone."""
+
+NUMBERS = {"fifty": 50.0, "twenty": 20.0, "small": 1 / 64, "tiny": 1e-5}
+
+
+def beside(hidden: list[NodeProto], dtype: int = TensorProto.FLOAT) -> ModelProto:
+    """A part beside one that keeps images apart: two outputs, and both in a row."""
+    nodes = [
+        *hidden,
+        node("ReduceMean", "p", "m2", axes=[1], keepdims=0),
+        node("MatMul", "m2 last", "y2"),
+        node("Cast", "x", "f", to=TensorProto.FLOAT),
+        node("ReduceMean", "f", "m1", axes=[1], keepdims=0),
+        node("MatMul", "m1 last", "y1"),
+        node("Concat", "y1 y2", "y", axis=1),
+    ]
+    constants = {name: np.float32(number) for name, number in NUMBERS.items()} | {"last": CONSTANTS["last"]}
+    return model(nodes, ("N", STEPS, WIDTH), constants, dtype=dtype, outputs=["y", "y1", "y2"])
+
+
+@pytest.mark.parametrize("output", ["y", ["y1", "y2"]])
+@pytest.mark.parametrize("form", HIDDEN)
+def test_images_mixed_on_some_inputs_alone(form: str, output: str | list[str]) -> None:
+    with pytest.raises(UnsupportedModelError, match="the batch"):
+        import_onnx(beside(HIDDEN[form]), output=output)
+
+
+def test_large_whole_numbers_are_tried() -> None:
+    """Beyond those of bytes."""
+    scaled = [node("Cast", "x", "g", to=TensorProto.FLOAT), node("Mul", "g small", "g1"), node("Sub", "g1 four", "g2")]
+    proto = beside([*scaled, node("Relu", "g2", "c"), *mixed("c", "p")], TensorProto.INT64)
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(4), "four"))
+    with pytest.raises(UnsupportedModelError, match="the batch"):
+        import_onnx(proto, output="y")
+
+
+@pytest.mark.parametrize(("last", "output"), [("Sqrt", "y"), ("Relu", ["y1", "y2"])])
+def test_outputs_that_tell_nothing_are_refused(last: str, output: str | list[str]) -> None:
+    """No numbers on any inputs that are tried, beside others; or zero on all, in an output of its own."""
+    proto = beside([*mixed("x", "n"), node("Sub", "n far", "negative"), node(last, "negative", "p")])
+    proto.graph.initializer.append(numpy_helper.from_array(np.float32(1e6), "far"))
+    with pytest.raises(UnsupportedModelError, match="the batch"):
+        import_onnx(proto, output=output)
+
+
+def words(nodes: list[NodeProto]) -> ModelProto:
+    """A model of places in a table of few rows."""
+    nodes = [node("Gather", "table x", "e"), *nodes, node("ReduceMean", "p", "m", axes=[1], keepdims=0)]
+    constants = {"table": floats(20, WIDTH), "last": CONSTANTS["last"]}
+    return model([*nodes, node("MatMul", "m last", "y")], (1, STEPS), constants, dtype=TensorProto.INT64)
+
+
+def test_places_beyond_a_table_tell_nothing() -> None:
+    assert keeps_apart(words([node("Identity", "e", "p")]), {"y": (3,)})
+    assert not keeps_apart(words(mixed("e", "p")), {"y": (3,)})
+
+
+def test_rounding_in_a_batch_mixes_no_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of other sizes may round to other results, and far where large numbers cancel."""
+    made, offset = apart._runner, 1e6
+
+    def rounding(proto: ModelProto, as_written: bool) -> apart.Run:
+        run = made(proto, as_written)
+        return lambda images: run(apart.nearby(images) if len(images) > 1 else images)
+
+    monkeypatch.setattr(apart, "_runner", rounding)
+    weight = floats(64, 3)
+    constants = {"w": weight, "b": (-np.full(64, offset) @ weight).astype(np.float32)}
+    images = offset + floats(8, 64)
+    scores = [node("Gemm", "x w b", "y")]
+    assert not mixes(model(scores, (1, 64), constants), images)
+    mean = [node("ReduceMean", "x", "c", axes=[0], keepdims=1), node("Sub", "x c", "d"), node("Gemm", "d w", "y")]
+    assert mixes(model(mean, (1, 64), {"w": weight}), images)
+
+
+def test_steps_of_quantised_models_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a batch a value may be rounded up, and alone down."""
+    made = apart._runner
+
+    def rounding(proto: ModelProto, as_written: bool) -> apart.Run:
+        run = made(proto, as_written)
+        return lambda images: run(images + np.float32(3e-3) if len(images) > 1 else images)
+
+    monkeypatch.setattr(apart, "_runner", rounding)
+    images = floats(8, STEPS, WIDTH)
+    for nodes, is_mixed in ((steps_first(), False), (MIXING, True)):
+        rounded = [node("QuantizeLinear", "x0 scale zero", "q8"), node("DequantizeLinear", "q8 scale zero", "x")]
+        proto = network([*rounded, *nodes])
+        proto.graph.input[0].name = "x0"
+        constants = {"scale": np.float32(0.05), "zero": np.int8(0)}
+        proto.graph.initializer.extend(
+            numpy_helper.from_array(np.array(each), name) for name, each in constants.items()
+        )
+        assert mixes(proto, images) == is_mixed
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16])
+def test_other_types_need_no_slow_evaluator(dtype: int) -> None:
+    """Also before an end of the client's. In a process of its own: onnxruntime may end it."""
+    proto = network(steps_first())
+    scored(proto)
+    proto.graph.node.append(node("Softmax", "z", "y", axis=1))
+    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    for tensor in proto.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(numpy_helper.from_array(array.astype(kind) if array.dtype.kind == "f" else array, tensor.name))
+    for value in (proto.graph.input[0], proto.graph.output[0]):
+        value.type.tensor_type.elem_type = dtype
+    script = (
+        "import sys; from pronghorn.onnx import apart, import_onnx; apart.ReferenceEvaluator = None; "
+        "print(import_onnx(sys.stdin.buffer.read()).free_batch)"
+    )
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(command, input=proto.SerializeToString(), capture_output=True, check=False)
+    assert (run.returncode, run.stdout.strip()) == (0, b"True"), run.stderr
+
+
+def test_what_no_batch_is_a_cause_of_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    monkeypatch.setattr(importer, "read", lambda model: (reads.append(model), read(model))[1])
+    with pytest.raises(UnsupportedModelError):
+        import_onnx(model([node("Det", "x", "y")], ("N", 4, 4)))
+    assert len(reads) == 1
 
 
 def test_images_are_apart_without_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:

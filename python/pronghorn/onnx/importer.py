@@ -77,6 +77,19 @@ class ImportedModel:
     """The model's own names of its classes, in the order of its outputs; empty where they are 0, 1 and so on."""
     takes_class: bool = False
     """Whether the result is the class that the output tells, and not the output itself."""
+    moves_batch: bool = False
+    """Whether the batch, whose size the model leaves open, may move, so that images might be mixed. Then each image
+    runs by itself here."""
+
+    @property
+    def multiply_adds(self) -> int:
+        """About how many of them one image takes."""
+        return sum(map(self._multiply_adds, json.loads(self.graph_json)["nodes"]))
+
+    def _multiply_adds(self, node: dict[str, Any]) -> int:
+        weight = self.tensors.get(node["op"].get("weight"))
+        each = 1 if weight is None else weight.size // len(weight)
+        return int(each * math.prod(node["shape"]))
 
     def reference_bytes(self) -> bytes:
         """The model for a float runtime: the batch free where it was, else 1.
@@ -145,6 +158,9 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     try:
         return _imported(model, shape, output)
     except UnsupportedModelError as error:
+        # Where the batch is has then no part in it.
+        if error.operator is None or error.operator in error.unsupported:
+            raise
         first = error
     # The model is read once more: copying it at first would be for nothing.
     try:
@@ -152,7 +168,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     except UnsupportedModelError as error:
         # Where the batch may move, an operator that is not supported is the cause.
         raise (error if error.operator in error.unsupported else first) from None
-    if not keeps_apart(imported.reference):
+    if not keeps_apart(imported.reference, imported.outputs):
         raise first
     return imported
 
@@ -209,6 +225,7 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
         free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1 and takes_batches,
         is_quantised=any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
         class_names=names if are_indices or len(names) == classes else (),
+        moves_batch=one_image and not is_fixed,
     )
 
 
