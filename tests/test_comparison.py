@@ -12,6 +12,8 @@ from onnx import ModelProto
 import pronghorn
 from helpers import floats, model, node
 from pronghorn import PrecisionWarning, UnsupportedModelError, multikey
+from pronghorn._model import comparison
+from pronghorn._model.comparison import compare
 from pronghorn._model.model import Model
 
 SAMPLES = floats(40, 6)
@@ -63,6 +65,72 @@ def test_a_small_output_beside_a_large_one_counts() -> None:
     wrong = dataclasses.replace(read._imported, reference=loaded._imported.reference)
     with pytest.raises(UnsupportedModelError, match="differs from onnxruntime"):
         Model(wrong, read._native, read._options).plan()
+
+
+def cancelling(offset: float, last: str = "Identity") -> tuple[ModelProto, np.ndarray]:
+    """A network of large inputs, whose products cancel but for their small differences, and samples of it."""
+    random = np.random.default_rng(3)
+    weight = random.standard_normal((64, 3)).astype(np.float32)
+    bias = (-np.full(64, offset) @ weight).astype(np.float32)
+    samples = (offset + random.standard_normal((64, 64))).astype(np.float32)
+    nodes = [node("Gemm", "x w b", "h"), node(last, "h", "y")]
+    return model(nodes, ("N", 64), {"w": weight, "b": bias}), samples
+
+
+def test_rounding_where_large_numbers_cancel_is_no_fault() -> None:
+    proto, samples = cancelling(1e6)
+    loaded = pronghorn.load(proto, samples=samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compare(loaded._imported, loaded._native, samples, 1)
+
+
+def test_rounding_excuses_no_other_network() -> None:
+    """Where half of the results' spread is rounding, too."""
+    proto, samples = cancelling(1e7)
+    wrong = mixed_up(proto, cancelling(1e7, "Neg")[0], samples)
+    with pytest.raises(UnsupportedModelError, match="differs from onnxruntime"):
+        wrong.plan()
+
+
+@pytest.mark.parametrize(("part", "error"), [(0.0, UnsupportedModelError), (0.8, PrecisionWarning)])
+def test_one_wrong_value_of_many_is_named(part: float, error: type[Exception]) -> None:
+    """Their mean hides it."""
+    random = np.random.default_rng(4)
+    weight, samples = random.standard_normal((6, 1000)).astype(np.float32), random.standard_normal((40, 6))
+    other = weight.copy()
+    other[:, 417] *= part
+    protos = [model([node("MatMul", "x w", "y")], ("N", 6), {"w": each}) for each in (weight, other)]
+    wrong = mixed_up(*protos, samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrecisionWarning)
+        with pytest.raises(error, match="of the spread of value 417 of the output"):
+            wrong.plan(trust="client-aided")
+
+
+def test_samples_without_results_are_told() -> None:
+    constants = {"w": np.eye(3, dtype=np.float32)}
+    proto = model([node("MatMul", "x w", "h"), node("Sqrt", "h", "y")], ("N", 3), constants)
+    loaded = pronghorn.load(proto)
+    samples = np.random.default_rng(5).random((20, 3)).astype(np.float32)
+    with pytest.warns(PrecisionWarning, match=r"on 16 samples the model's file gives no finite number, .*was not"):
+        compare(loaded._imported, loaded._native, -1 - samples, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compare(loaded._imported, loaded._native, samples, 1)
+        # Made-up inputs are nobody's fault.
+        compare(loaded._imported, loaded._native, None, 1)
+
+
+def test_the_number_of_images_follows_from_the_model() -> None:
+    """And from no clock, by which warnings would depend on the machine."""
+    weights = {"k": np.ones((4, 3, 3, 3), np.float32), "w": np.ones((4 * 6 * 6, 10), np.float32)}
+    nodes = [node("Conv", "x k", "c"), node("Flatten", "c", "f"), node("MatMul", "f w", "y")]
+    imported = pronghorn.load(model(nodes, ("N", 3, 8, 8), weights))._imported
+    work = 4 * 6 * 6 * 27 + 4 * 6 * 6 * 10
+    assert work <= imported.multiply_adds < 1.1 * work
+    images = np.arange(100, dtype=np.float32)[:, None]
+    assert [len(comparison._chosen(images, work)) for work in (1, 1 << 30, 1 << 40)] == [16, 8, 2]
 
 
 def test_keys_of_several_parties_are_for_the_file_alone() -> None:

@@ -545,6 +545,31 @@ def test_other_types_need_no_slow_evaluator(dtype: int) -> None:
     assert (run.returncode, run.stdout.strip()) == (0, b"True"), run.stderr
 
 
+def test_samples_tell_that_images_are_mixed() -> None:
+    """Also where no made-up inputs do."""
+    hidden = [node("Sub", "x far", "c0"), node("Relu", "c0", "c1"), node("Mul", "c1 tiny", "c"), *mixed("c", "p0")]
+    proto = network([*hidden, node("Add", "p0 x", "p")])
+    numbers = {"far": 1e4, "tiny": 0.1}
+    proto.graph.initializer.extend(numpy_helper.from_array(np.float32(value), name) for name, value in numbers.items())
+    samples = floats(32, STEPS, WIDTH)
+    pronghorn.load(proto, samples=samples).plan(trust="client-aided")
+    with pytest.raises(UnsupportedModelError, match="batch of 16 inputs has other results"):
+        pronghorn.load(proto, samples=1e4 * (1 + samples)).plan(trust="client-aided")
+    # Neither class nor size spares a model that.
+    with pytest.raises(UnsupportedModelError, match="mixes images"):
+        pronghorn.load(proto, samples=1e4 * (1 + samples), opening="class").plan()
+
+
+def test_recurrent_networks_that_mix_images_are_refused() -> None:
+    """Their batch moves anyway."""
+    steps_before = mixed("x", "p")[:-1]
+    nodes = [*steps_before, node("RNN", "p_o w r", "o h", hidden_size=WIDTH), node("Squeeze", "h axis", "q")]
+    constants = {"w": floats(1, WIDTH, WIDTH), "r": 0.3 * floats(1, WIDTH, WIDTH), "axis": np.array([0])}
+    proto = model([*nodes, node("MatMul", "q last", "y")], ("N", STEPS, WIDTH), constants | {"last": CONSTANTS["last"]})
+    with pytest.raises(UnsupportedModelError, match="mixes images"):
+        pronghorn.load(proto, samples=floats(20, STEPS, WIDTH)).plan()
+
+
 def test_what_no_batch_is_a_cause_of_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
     monkeypatch.setattr(importer, "read", lambda model: (reads.append(model), read(model))[1])

@@ -7,8 +7,9 @@ it. So some samples run through both before the first plan.
 from __future__ import annotations
 
 import math
-import time
 import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +18,24 @@ from pronghorn import _native
 from pronghorn._float import session
 from pronghorn._inputs import BYTES
 from pronghorn._model.core import Floats
-from pronghorn._model.verification import relative_error, rms
+from pronghorn._model.verification import relative_error, rms, spreads
 from pronghorn._outputs import split
 from pronghorn.errors import PrecisionWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel
+from pronghorn.onnx.apart import mixes, nearby
+
+Values = npt.NDArray[np.float64]
+Each = Values | float
+"""Of each value, or of all together."""
 
 MOST_WEIGHTS = 256 << 20
 """Bytes of weights up to which models are compared: onnxruntime copies them."""
 
-MOST_IMAGES, SECONDS = 16, 0.2
-"""Images that run, at most and by the first one's time."""
+LEAST_IMAGES, MOST_IMAGES = 2, 16
+"""Images that run. Of one alone no spread is known."""
+
+MOST_WORK = 1 << 33
+"""Multiply-adds of all of them, about: a fraction of a second. A time would make warnings depend on the machine."""
 
 WARN = 0.05
 """Differences of a larger part of an output's spread are told: of other weights or functions they are larger."""
@@ -34,86 +43,164 @@ WARN = 0.05
 REFUSE = 0.5
 """A network that differs by more is another one."""
 
+LEAST_SPREAD = 0.05
+"""The part of its output's spread that a value's own counts for at least: what hardly moves may differ in rounding."""
+
 OF_SIZE = 1e-4
 """Differences below this part of an output itself may be rounding in single precision."""
 
-OF_ROUNDING = 16.0
-"""So may those of so many times what the last bit of the inputs changes: where large numbers cancel."""
+OF_ROUNDING = 4.0
+"""So may those of so many times what the last bit of the inputs changes, up to `REFUSE`: large numbers may cancel. Some
+1 is usual."""
+
+
+@dataclass(frozen=True)
+class _Difference:
+    error: float
+    spread: str
+    """Of what the error is a part."""
 
 
 def compare(imported: ImportedModel, native: _native.Model, samples: Floats | None, stacklevel: int) -> None:
     """Compares the imported network with the file on some samples.
 
     Quantised models round within; the classes that a model ends in may change by rounding alone. So neither is
-    compared, and nothing is where onnxruntime is absent or cannot run the model.
+    compared, and nothing is where onnxruntime is absent or cannot run the model. That images are kept apart is, of all
+    models whose batch may move.
 
     Raises:
-        UnsupportedModelError: they are different networks.
+        UnsupportedModelError: they are different networks, or the file mixes images.
     """
+    given = _made_up(native, imported.takes_integers) if samples is None else samples
+    images = _chosen(given, imported.multiply_adds)
+    # The file takes whole numbers alone.
+    images = np.rint(images) if imported.takes_integers else images
+    if imported.moves_batch and mixes(imported.reference, images):
+        raise UnsupportedModelError(
+            f"a batch of {len(images)} inputs has other results than these have one by one: the model mixes images",
+            "keep the images of a batch apart, or export with a batch of 1",
+        )
     weights = sum(tensor.nbytes for tensor in imported.tensors.values())
     if imported.is_quantised or imported.takes_class or "arg_max" in imported.finish or weights > MOST_WEIGHTS:
         return
-    images = _made_up(native, imported.takes_integers) if samples is None else samples
-    # The file takes whole numbers alone.
-    images = np.rint(images) if imported.takes_integers else images
     try:
-        chosen, wanted = _by_file(imported, images)
-        error = _error(imported, native, chosen, wanted)
+        wanted = _by_file(imported, images)
+        worst = _worst(imported, native, images, wanted)
     except Exception:
         return
-    if error <= WARN:
-        return
+    if samples is not None:
+        _tell_unknown(imported, wanted, stacklevel + 1)
+    if worst.error > WARN:
+        _tell(worst, len(images), stacklevel + 1)
+
+
+def _tell_unknown(imported: ImportedModel, wanted: Floats, stacklevel: int) -> None:
+    """Warns of an output that tells nothing of the import."""
+    unknown = [name for name, each in _outputs(imported, wanted).items() if not np.isfinite(each).any()]
+    if unknown:
+        of_output = f" in output {unknown[0]!r}" if unknown[0] else ""
+        text = (
+            f"on {len(wanted)} samples the model's file gives no finite number{of_output}, so that the import was not "
+            "compared with it\n  what to do: give samples that the model has results for"
+        )
+        warnings.warn(text, PrecisionWarning, stacklevel=stacklevel + 1)
+
+
+def _tell(worst: _Difference, count: int, stacklevel: int) -> None:
+    """Warns of a difference, or refuses.
+
+    Raises:
+        UnsupportedModelError: the difference is that of another network.
+    """
     problem = (
-        f"on {len(chosen)} inputs Pronghorn's reading of the model differs from onnxruntime's by {error:.2g} of "
-        "the outputs' spread"
+        f"on {count} inputs Pronghorn's reading of the model differs from onnxruntime's by {worst.error:.2g} of "
+        f"{worst.spread}"
     )
     advice = "report it, with the model; results would be as wrong"
-    if error > REFUSE:
+    if worst.error > REFUSE:
         raise UnsupportedModelError(problem, advice)
     warnings.warn(f"{problem}\n  what to do: {advice}", PrecisionWarning, stacklevel=stacklevel + 1)
 
 
-def _by_file(imported: ImportedModel, images: Floats) -> tuple[Floats, Floats]:
-    """Some of the images, and the file's results on them, `(images, outputs)`."""
+def _chosen(images: Floats, multiply_adds: int) -> Floats:
+    """Some of the images, the first among them."""
+    count = int(np.clip(MOST_WORK // max(1, multiply_adds), LEAST_IMAGES, MOST_IMAGES))
+    places = np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)
+    return np.ascontiguousarray(images[places], np.float32)
+
+
+def _by_file(imported: ImportedModel, images: Floats) -> Floats:
+    """The file's results on images, `(images, outputs)`."""
     run = session(imported.reference_bytes(), imported.is_quantised)
-    started = time.monotonic()
-    results = [run(images[:1])]
-    count = int(np.clip(SECONDS / max(time.monotonic() - started, 1e-6), 1, MOST_IMAGES))
-    # The first is among them.
-    chosen = images[np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)]
-    results += [run(chosen[at : at + 1]) for at in range(1, len(chosen))]
-    return chosen, np.concatenate(results).astype(np.float32).reshape(len(chosen), -1)
+    results = [run(images[at : at + 1]) for at in range(len(images))]
+    return np.asarray(np.concatenate(results), np.float32).reshape(len(images), -1)
 
 
-def _error(imported: ImportedModel, native: _native.Model, images: Floats, wanted: Floats) -> float:
-    """The largest relative error of an output of the imported network; 0 of one that rounding explains."""
-    shapes = imported.outputs if len(imported.outputs) > 1 else {"": wanted.shape[1:]}
+def _worst(imported: ImportedModel, native: _native.Model, images: Floats, wanted: Floats) -> _Difference:
+    """The largest difference of the imported network that rounding does not explain."""
 
     def run(inputs: Floats) -> Floats:
-        return native.run_float(np.ascontiguousarray(inputs, np.float32), None).reshape(wanted.shape)
+        return native.run_float(inputs, None).reshape(wanted.shape)
 
-    def largest(nearby: Floats) -> float:
-        heads = zip(*(split(each, shapes).values() for each in (wanted, found, nearby)), strict=True)
-        return max(_difference(*head) for head in heads)
+    def largest(beside: Floats) -> _Difference:
+        parts = [_outputs(imported, each) for each in (wanted, found, beside)]
+        heads = {name: [part[name] for part in parts] for name in parts[0]}
+        return max((each for name in heads for each in _differences(name, *heads[name])), key=lambda each: each.error)
 
     found = run(images)
-    error = largest(found)
-    if error <= WARN:
-        return error
-    up = np.random.default_rng(0).random(images.shape) < 0.5
-    return largest(run(np.nextafter(images, np.where(up, -np.inf, np.inf))))
+    worst = largest(found)
+    return worst if worst.error <= WARN else largest(run(nearby(images)))
 
 
-def _difference(wanted: Floats, found: Floats, nearby: Floats) -> float:
-    """The relative error where the file's results are finite, or 0 where rounding explains it: `nearby` are results of
-    inputs whose last bits are others."""
+def _outputs(imported: ImportedModel, row: Floats) -> dict[str, Floats]:
+    """The values of each output, `(images, values)`; one alone has no name."""
+    shapes = imported.outputs if len(imported.outputs) > 1 else {"": row.shape[1:]}
+    return {name: each.reshape(len(row), -1) for name, each in split(row, shapes).items()}
+
+
+def _differences(name: str, wanted: Floats, found: Floats, beside: Floats) -> Iterator[_Difference]:
+    """The differences of an output, and of the value in it that differs most, where the file's results are finite.
+
+    Args:
+        name: the output's, where there are several.
+        wanted: the file's results, `(images, values)`.
+        found: those of the imported network.
+        beside: those for inputs whose last bits are others.
+    """
     known = np.isfinite(wanted)
-    wanted, found, nearby = (np.where(known, each, 0) for each in (wanted, found, nearby))
+    wanted, found, beside = (np.where(known, each, 0) for each in (wanted, found, beside))
+    of_output = f" of output {name!r}" if name else ""
     if not np.isfinite(found).all():
-        return math.inf
-    off = rms(found - wanted)
-    is_rounding = off <= OF_SIZE * rms(wanted) or off <= OF_ROUNDING * rms(nearby - found)
-    return 0.0 if is_rounding else relative_error(found, wanted)
+        yield _Difference(math.inf, f"the spread{of_output}, where some results are infinite or no numbers")
+        return
+    whole = _unexplained(relative_error(found, wanted), rms(found - wanted), rms(wanted), rms(beside - found))
+    yield _Difference(float(whole), f"the spread{of_output}" if name else "the outputs' spread")
+    # An output of many values may hide one that is wrong.
+    yield _of_values(wanted, found, beside, of_output)
+
+
+def _of_values(wanted: Floats, found: Floats, beside: Floats, of_output: str) -> _Difference:
+    """The largest difference of a value."""
+    off, size, moved = (_rms_of_each(each) for each in (found - wanted, wanted, beside - found))
+    own = spreads(wanted)
+    spread = np.maximum(own, LEAST_SPREAD * rms(own))
+    moved = np.maximum(moved, rms(moved))
+    errors = np.divide(off, spread, out=np.zeros_like(off), where=spread > 0)
+    errors = _unexplained(errors, off, size, moved)
+    place = int(np.argmax(errors))
+    return _Difference(float(errors[place]), f"the spread of value {place}{of_output or ' of the output'}")
+
+
+def _unexplained(error: Each, off: Each, size: Each, moved: Each) -> Values:
+    """Errors, or 0 where rounding explains them: `off` by which results of such a size differ, and `moved` by which
+    they do for other last bits of the inputs."""
+    is_rounding = (off <= OF_SIZE * size) | ((error <= REFUSE) & (off <= OF_ROUNDING * moved))
+    return np.where(is_rounding, 0.0, error)
+
+
+def _rms_of_each(values: Floats) -> Values:
+    """The root mean square of each value over the images."""
+    return np.asarray(np.sqrt(np.square(values, dtype=np.float64).mean(axis=0)))
 
 
 def _made_up(native: _native.Model, are_bytes: bool) -> npt.NDArray[np.float32]:

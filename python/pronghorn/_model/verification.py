@@ -192,13 +192,17 @@ def disagreements(found: Integers, oracle: Integers, tolerance: int) -> int:
 def relative_error(found: Floats, wanted: Floats) -> float:
     """Root mean square of the differences, over that of `wanted` about the mean of each output; of
     one image, or where no output differs but for rounding, over that of `wanted`."""
+    return rms(found - wanted) / (rms(spreads(wanted)) or rms(wanted) or 1.0)
+
+
+def spreads(wanted: Floats) -> Targets:
+    """The standard deviation of each output over the images; 0 of one image, and where it is that of rounding."""
     wide = wanted.astype(np.float64)
-    spreads = np.var(wide, axis=0) * (len(wide) / max(1, len(wide) - 1))
-    spread = np.sqrt(np.where(spreads > ROUNDING**2 * np.mean(wide**2, axis=0), spreads, 0.0).mean())
-    return rms(found - wanted) / (float(spread) or rms(wanted) or 1.0)
+    variances = np.var(wide, axis=0) * (len(wide) / max(1, len(wide) - 1))
+    return np.sqrt(np.where(variances > ROUNDING**2 * np.mean(wide**2, axis=0), variances, 0.0))
 
 
-def rms(values: Floats) -> float:
+def rms(values: npt.NDArray[np.floating[Any]]) -> float:
     return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
