@@ -163,3 +163,46 @@ def test_values_that_are_clamped_by_little_are_counted(sums: pronghorn.Model, tm
             asked = ["predict", str(data), "--server", server.address, "--trust", "client-aided", "--outputs", "values"]
             found = CliRunner().invoke(app, asked)
             assert text in " ".join(found.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def normalised() -> tuple[pronghorn.Model, np.ndarray]:
+    """A network that takes each image by its own deviation, and 48 images of usual contrast."""
+    rng = np.random.default_rng(17)
+    images = (0.5 + rng.uniform(0.2, 0.3, (48, 1, 1, 1)) * rng.standard_normal((48, 1, 6, 6))).astype(np.float32)
+    nodes = [
+        node("ReduceMean", "x", "m", axes=[1, 2, 3]),
+        node("Sub", "x m", "d"),
+        node("Mul", "d d", "s"),
+        node("ReduceMean", "s", "v", axes=[1, 2, 3]),
+        node("Sqrt", "v", "r"),
+        node("Div", "d r", "n"),
+        node("Flatten", "n", "f"),
+        node("Gemm", "f w", "y"),
+    ]
+    proto = model(nodes, ("N", 1, 6, 6), {"w": rng.standard_normal((36, 4)).astype(np.float32)})
+    return pronghorn.load(proto, samples=images), images
+
+
+@pytest.mark.parametrize("trust", LEVELS)
+def test_images_of_another_contrast_are_told(normalised: tuple[pronghorn.Model, np.ndarray], trust: str) -> None:
+    network, images = normalised
+    assert network.verify(images[:8], trust, secure=False).beyond_samples == 0
+    faint = np.concatenate([images[:2], 0.02 * images[2:5]])
+    assert network.verify(faint, trust, secure=False).beyond_samples == 3
+    with pronghorn.serve(network, "127.0.0.1:0", trust) as server, pronghorn.connect(server.address, trust) as client:
+        with pytest.warns(pronghorn.RangeWarning, match="3 results are beyond"):
+            found = client.classify(faint, outputs="values")
+        assert found.beyond_samples is not None
+        assert found.beyond_samples.tolist() == [False, False, True, True, True]
+
+
+def test_images_of_some_less_contrast_are_right(normalised: tuple[pronghorn.Model, np.ndarray]) -> None:
+    """The table of deviations goes on below the samples."""
+    network, images = normalised
+    report = network.verify(0.4 * images, secure=False)
+    assert report.relative_error < 4 * report.expected_error, report.relative_error
+
+
+def test_rows_and_plain_networks_have_no_deviations(sums: pronghorn.Model) -> None:
+    assert json.loads(sums.compiled("two-party").plan_json())["deviations"] is None

@@ -72,9 +72,9 @@ class Compiled:
     def predicted_steps(self, images: int, speed: Speed | None = None) -> list[float]:
         """Predicted seconds of each step on one core, of a run of so many images."""
     def plan_bytes(self) -> bytes: ...
-    def beyond_samples(self, integers: NDArray[np.int32]) -> list[bool] | None:
-        """For each image of a result's integers, whether it is beyond those of the samples; None where the plan does
-        not say."""
+    def beyond_samples(self, inputs: NDArray[np.float32], integers: NDArray[np.int32]) -> list[bool] | None:
+        """For each image, whether its deviation or its result's integers are beyond those of the samples; None where
+        the plan does not say."""
     def run_fixed(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """The oracle, decoded."""
     def run_oracle(

@@ -141,8 +141,8 @@ def beyond_samples(count: int, images: int) -> str:
     """That so many of the results are beyond those of samples, and what to do."""
     found = "1 result is" if count == 1 else f"{count} results are"
     return (
-        f"{found} beyond those of the samples that the plan was made with ({images} in all): likely wrong, as the "
-        "inputs are unlike the samples\n"
+        f"{found} beyond those of the samples that the plan was made with, or of inputs with another deviation "
+        f"({images} in all): likely wrong, as the inputs are unlike the samples\n"
         "  what to do: do not rely on them; the model's owner can plan with samples like them"
     )
 

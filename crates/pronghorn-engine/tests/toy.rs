@@ -98,6 +98,7 @@ fn plan() -> Plan {
         band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
         sampled: None,
+        deviations: None,
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

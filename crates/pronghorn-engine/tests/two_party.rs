@@ -599,6 +599,7 @@ fn plans_with_huge_windows_are_refused() {
             band_bytes: pronghorn_plan::plan::BAND_BYTES,
             key_checks: 1,
             sampled: None,
+            deviations: None,
             class_names: vec![],
             columns: vec![],
             outputs: vec![],

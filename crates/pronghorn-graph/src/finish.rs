@@ -85,6 +85,14 @@ impl Finish {
         }
     }
 
+    /// Whether its results are from 0 to 1, and steep between.
+    pub fn makes_shares(&self) -> bool {
+        match self {
+            Self::Along { of, .. } => *of == Along::Softmax,
+            other => matches!(other, Self::Softmax | Self::Sigmoid),
+        }
+    }
+
     /// Whether the largest of `elements` values stays the largest.
     pub fn keeps_order(&self, elements: usize) -> bool {
         match self {

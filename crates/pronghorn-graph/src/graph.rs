@@ -17,7 +17,7 @@ pub use validate::GraphError;
 
 use crate::{
     finish::{Along, Finish},
-    function::Function,
+    function::{Function, Span},
     geometry::Window,
 };
 
@@ -313,6 +313,14 @@ impl Op {
 }
 
 impl Graph {
+    /// Whether it has functions of positive values, such as a root or an inverse: deviations and
+    /// norms, most of them, whose tables end where samples do.
+    pub fn has_positive_functions(&self) -> bool {
+        self.nodes.iter().any(|node| {
+            matches!(&node.op, Op::Function { function } if function.span() == Span::Positive)
+        })
+    }
+
     /// What the client computes at the end, in order.
     pub fn finish(&self) -> Vec<Finish> {
         let (_, tail) = self.tail();

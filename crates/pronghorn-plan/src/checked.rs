@@ -156,6 +156,14 @@ impl CheckedPlan {
         })
     }
 
+    /// The same plan with the deviations of samples ([`Plan::deviations`]).
+    pub(crate) fn with_deviations(&self, deviations: Option<[f32; 2]>) -> Self {
+        self.with_plan(Plan {
+            deviations,
+            ..self.0.plan.clone()
+        })
+    }
+
     /// The same plan with the range of results on samples ([`Plan::sampled`]).
     pub(crate) fn with_sampled(&self, sampled: [i32; 2]) -> Self {
         self.with_plan(Plan {
@@ -407,6 +415,13 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     if let Some([low, high]) = plan.sampled.filter(|[low, high]| low > high) {
         let reason = format!("{low} is above {high}");
         return field("sampled", reason);
+    }
+    if let Some([low, high]) = plan
+        .deviations
+        .filter(|[low, high]| !(*low >= 0.0 && low <= high))
+    {
+        let reason = format!("{low} to {high} is no range of deviations");
+        return field("deviations", reason);
     }
     let outputs = plan.outputs.iter().map(|output| &output.name);
     let names: [(_, Vec<&String>); 4] = [

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 11;
+pub const FORMAT: u16 = 12;
 
 /// The model's name in a plan whose owner gives none.
 pub const MODEL: &str = "model";
@@ -64,6 +64,11 @@ pub struct Plan {
     /// The outputs of a model of several, whose values follow each other in the result; none where
     /// there is one. Clients take the result apart by them.
     pub outputs: Vec<NamedOutput>,
+    /// The least and the largest deviation of the values of one of the owner's samples from their
+    /// mean, widened and rounded outwards. None where no deviation is computed in the network, and
+    /// where the input's values have scales of their own. An input beyond them is unlike the samples:
+    /// its deviations may be outside the tables of the network.
+    pub deviations: Option<[f32; 2]>,
 }
 
 /// Bytes of a band by default: fewer make more messages, and more take more memory.
@@ -227,13 +232,30 @@ impl Plan {
         }
     }
 
-    /// For each image of a result, whether a value of it is beyond those of the owner's samples; none
-    /// where the plan does not say.
-    pub fn beyond_samples(&self, integers: &[i32]) -> Option<Vec<bool>> {
-        let [low, high] = self.sampled?;
-        let images = integers.chunks(self.result().len().max(1));
-        let is_beyond = |image: &[i32]| !image.iter().all(|value| (low..=high).contains(value));
-        Some(images.map(is_beyond).collect())
+    /// For each image, whether a value of its result is beyond those of the owner's samples, or its
+    /// own deviation is; none where the plan does not say. `inputs`: as the network reads them.
+    pub fn beyond_samples(&self, inputs: &[f32], integers: &[i32]) -> Option<Vec<bool>> {
+        if self.sampled.is_none() && self.deviations.is_none() {
+            return None;
+        }
+        let results = integers.chunks(self.result().len().max(1));
+        let images = inputs.chunks(self.input_len().max(1));
+        let both = images.zip(results);
+        Some(
+            both.map(|(input, result)| self.is_beyond(input, result))
+                .collect(),
+        )
+    }
+
+    fn is_beyond(&self, input: &[f32], result: &[i32]) -> bool {
+        let of_result = self
+            .sampled
+            .is_some_and(|[low, high]| !result.iter().all(|value| (low..=high).contains(value)));
+        let of_input = self.deviations.is_some_and(|[low, high]| {
+            let found = deviation(input);
+            found < f64::from(low) || found > f64::from(high)
+        });
+        of_result || of_input
     }
 
     /// Shape, scale and range of the input.
@@ -319,4 +341,11 @@ impl Outline for Plan {
     fn kind(&self, index: usize) -> &'static str {
         self.steps[index].kind.as_step().kind()
     }
+}
+/// The root of the mean square of an image's values about their mean.
+pub(crate) fn deviation(image: &[f32]) -> f64 {
+    let count = image.len().max(1) as f64;
+    let mean = image.iter().map(|&value| f64::from(value)).sum::<f64>() / count;
+    let squares = image.iter().map(|&value| (f64::from(value) - mean).powi(2));
+    (squares.sum::<f64>() / count).sqrt()
 }

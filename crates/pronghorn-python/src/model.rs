@@ -402,11 +402,18 @@ impl Compiled {
         self.built.plan.to_bytes()
     }
 
-    /// For each image of a result's integers, whether it is beyond those of the samples; none where
-    /// the plan does not say.
-    fn beyond_samples(&self, integers: PyReadonlyArrayDyn<'_, i32>) -> PyResult<Option<Vec<bool>>> {
-        let integers = integers.as_slice().map_err(native)?;
-        Ok(self.built.plan.beyond_samples(integers))
+    /// For each image, whether its deviation or its result's integers are beyond those of the
+    /// samples; none where the plan does not say.
+    fn beyond_samples(
+        &self,
+        inputs: PyReadonlyArrayDyn<'_, f32>,
+        integers: PyReadonlyArrayDyn<'_, i32>,
+    ) -> PyResult<Option<Vec<bool>>> {
+        let (inputs, integers) = (
+            inputs.as_slice().map_err(native)?,
+            integers.as_slice().map_err(native)?,
+        );
+        Ok(self.built.plan.beyond_samples(inputs, integers))
     }
 
     fn run_fixed<'py>(

@@ -218,7 +218,7 @@ impl Client {
                         &integers,
                         batch,
                     ));
-                    if let Some(found) = plan.beyond_samples(&integers) {
+                    if let Some(found) = plan.beyond_samples(chunk, &integers) {
                         beyond.get_or_insert_default().extend(found);
                     }
                 }

@@ -114,7 +114,7 @@ class Verification:
             floating, fixed, secure = (replace(each, classes=_flat(each.outputs)) for each in (floating, fixed, secure))
             classes, targets = (None if targets is None else _flat(targets)), None
         measured = _machine.kept()
-        beyond = self.compiled.beyond_samples(runs.integers)
+        beyond = self.compiled.beyond_samples(self.inputs, runs.integers)
         predicted, *_ = self.compiled.predicted(len(self.inputs), _machine.speed_of(measured))
         return Report(
             images=len(self.inputs),

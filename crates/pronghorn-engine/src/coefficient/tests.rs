@@ -236,6 +236,7 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
         sampled: None,
+        deviations: None,
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

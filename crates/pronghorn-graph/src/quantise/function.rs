@@ -154,7 +154,9 @@ impl Builder<'_> {
 /// them: an input may have a less usual scale than all samples.
 pub(super) fn leave_room(graph: &Graph, profile: &Profile, margin: f32, ranges: &mut [Range]) {
     for (index, node) in graph.nodes.iter().enumerate() {
-        if matches!(&node.op, Op::Function { function } if function.span() == Span::Positive) {
+        if let Op::Function { function } = &node.op
+            && function.span() == Span::Positive
+        {
             let argument = node.inputs[0];
             let wider = |value: usize, room| Range::around(&profile.values[value], margin, room);
             // Logarithms have both signs.
@@ -162,7 +164,21 @@ pub(super) fn leave_room(graph: &Graph, profile: &Profile, margin: f32, ranges: 
                 ranges[index] = wider(index, ROOM);
             }
             ranges[argument] = wider(argument, ROOM * ROOM);
+            if matches!(function, Function::InverseRoot { .. }) {
+                reach_below(*function, ranges, argument, index);
+            }
         }
+    }
+}
+
+/// Lets a deviation be as small as one table holds: images of little contrast are usual, and
+/// samples need not have any.
+fn reach_below(function: Function, ranges: &mut [Range], argument: usize, result: usize) {
+    let Range { low, high, .. } = ranges[argument];
+    let least = low.min(high / SPREAD);
+    if least > 0.0 {
+        ranges[argument].low = least;
+        ranges[result].high = ranges[result].high.max(function.at(least));
     }
 }
 

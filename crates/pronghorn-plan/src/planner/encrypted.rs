@@ -230,6 +230,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         band_bytes: BAND_BYTES,
         key_checks: 1,
         sampled: None,
+        deviations: None,
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

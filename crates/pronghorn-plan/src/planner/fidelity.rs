@@ -1,5 +1,7 @@
 //! How close a plan comes to the float network: measured while planning, and stated.
 
+use std::ops::Range;
+
 use pronghorn_graph::{finish::Finish, fixed::ValueSpec, oracle};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,12 @@ const LEAST_IMAGES: usize = 4;
 /// The spread that probabilities of an image have at least, all together: nobody needs smaller ones
 /// to a part of themselves.
 const LEAST_SPREAD: f64 = 0.1;
+
+/// Scores that err by more, root mean square, say little of an image at the border of two classes.
+const STEEP: f64 = 0.5;
+
+/// Parts of its scores that an image is tried with.
+const SCALES: u16 = 16;
 
 /// A part of an output's sum of squares that rounding in single precision is below.
 pub(super) const ROUNDING: f64 = 2.5e-13;
@@ -177,14 +185,21 @@ impl Fidelity {
             error > limit && error.is_finite()
         };
         let all: Vec<usize> = (0..count).filter(is_useless).collect();
-        let least = match (all.iter().any(|&at| is_of_few(at)), self.alike) {
+        // So many of an output's elements may be off.
+        let least = |elements: usize| match (elements <= MOST_LINES, self.alike) {
             (true, _) => 0,
             // Scores of many classes are compared on one scale.
-            (false, Some(_)) => count / 2,
+            (false, Some(_)) => elements / 2,
             // So are most values of a map.
-            (false, None) => count / MOST_HIDDEN,
+            (false, None) => elements / MOST_HIDDEN,
         };
-        if all.len() <= least {
+        let is_off = |places: Range<usize>| {
+            let elements = places.len();
+            let found = all.iter().filter(|at| places.contains(at)).count();
+            found > least(elements)
+        };
+        let mut heads = places(named);
+        if !heads.any(&is_off) && !is_off(0..count) {
             return None;
         }
         let error =
@@ -280,16 +295,21 @@ impl std::fmt::Display for Fidelity {
 /// The named output that element `at` of all outputs is of, and the number of its first element.
 /// `None` where outputs have no names.
 fn named_output(at: usize, named: &[NamedOutput]) -> Option<(&NamedOutput, usize)> {
-    let mut end = 0;
-    named.iter().find_map(|output| {
-        let first = end;
-        end += elements(output);
-        (at < end).then_some((output, first))
-    })
+    let mut found = named.iter().zip(places(named));
+    found.find_map(|(output, places)| places.contains(&at).then_some((output, places.start)))
 }
 
 fn elements(output: &NamedOutput) -> usize {
     output.shape.iter().product()
+}
+
+/// The places of each output's elements among all.
+fn places(named: &[NamedOutput]) -> impl Iterator<Item = Range<usize>> {
+    named.iter().scan(0, |end, output| {
+        let first = *end;
+        *end += elements(output);
+        Some(first..*end)
+    })
 }
 
 /// The name of element `at` of all outputs; its number where outputs have no names.
@@ -403,10 +423,43 @@ impl Target<'_> {
             alike: of_values.alike,
             ..Fidelity::above(&after(end, &values, images), &target, aim, least)
         };
-        match is_unbounded || of_result.error > of_values.error {
-            true => of_result,
+        let error = of_result
+            .error
+            .max(target.at_borders((&values, self), end, least));
+        match is_unbounded || error > of_values.error {
+            true => Fidelity { error, ..of_result },
             false => of_values,
         }
+    }
+
+    /// The expected error of shares whose scores err by so much that those of an image at the border
+    /// of two classes mean nothing: samples have few such images. So the scores of each image are
+    /// scaled down, and their errors stay. 0 where scores are precise, and for any other result.
+    fn at_borders(&self, (found, scores): (&[f32], &Self), end: &[Finish], least: f64) -> f64 {
+        let images = scores.wanted.len() / scores.outputs;
+        let both = || found.iter().zip(scores.wanted);
+        let squares: f64 = both()
+            .map(|(&f, &w)| square(f64::from(f) - f64::from(w)))
+            .sum();
+        let is_steep = squares > square(STEEP) * found.len() as f64;
+        if !is_steep || !end.iter().any(|finish| finish.makes_shares()) {
+            return 0.0;
+        }
+        let squares = (1..=SCALES).map(|at| {
+            let nearer = at as f32 / SCALES as f32;
+            let scaled: Vec<f32> = scores.wanted.iter().map(|w| w * nearer).collect();
+            let moved: Vec<f32> = both()
+                .zip(&scaled)
+                .map(|((f, w), at)| at + (f - w))
+                .collect();
+            let [moved, scaled] = [moved, scaled].map(|scores| after(end, &scores, images));
+            let differences = moved.iter().zip(&scaled);
+            differences
+                .map(|(m, s)| square(f64::from(m - s)))
+                .sum::<f64>()
+        });
+        let mean = squares.sum::<f64>() / f64::from(SCALES);
+        (mean / self.size().max(square(least) * images as f64)).sqrt()
     }
 
     /// The part of the images whose class is the float network's; `None` where outputs are no scores.

@@ -133,6 +133,7 @@ impl Lowered {
             band_bytes: (options.memory / 32).clamp(LEAST_BAND_BYTES, BAND_BYTES),
             key_checks: 1,
             sampled: None,
+            deviations: None,
             class_names: vec![],
             columns: vec![],
             outputs: vec![],

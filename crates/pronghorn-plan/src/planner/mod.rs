@@ -307,7 +307,15 @@ fn planned(
     };
     let sampled = &survey.profile.values[graph.tail().0];
     Ok(match options.samples.is_some() && method.gains {
-        true => with_sampled(built?, [sampled.min, sampled.max]),
+        true => {
+            let built = with_sampled(built?, [sampled.min, sampled.max]);
+            let divides = !is_scaled && graph.has_positive_functions();
+            let deviations = divides.then(|| samples::deviations(all, elements));
+            Built {
+                plan: built.plan.with_deviations(deviations),
+                ..built
+            }
+        }
         false => built?,
     })
 }

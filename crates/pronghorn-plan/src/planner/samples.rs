@@ -1,6 +1,7 @@
 //! The inputs that ranges come from: the user's, or made-up ones.
 
 use super::{BuildError, BuildOptions};
+use crate::plan::deviation;
 
 /// Without samples, ranges come from this many made-up images (noise, ramps, constants) over
 /// the input range, with [`SYNTHETIC_MARGIN`] on every range.
@@ -137,6 +138,15 @@ pub(super) fn typical([low, high]: [f32; 2], fraction_bits: i32) -> [i32; 2] {
     let unit = f64::from(fraction_bits).exp2();
     // Casts saturate.
     [(low * unit).floor() as i32, (high * unit).ceil() as i32]
+}
+
+/// The deviations of inputs like the samples, of `elements` values each: wider than those of the
+/// samples by the same factor at both ends, and rounded as the range of inputs is.
+pub(super) fn deviations(images: &[f32], elements: usize) -> [f32; 2] {
+    let found = images.chunks(elements).map(deviation);
+    let ends = |[low, high]: [f64; 2], found: f64| [low.min(found), high.max(found)];
+    let [low, high] = found.fold([f64::INFINITY, 0.0], ends);
+    rounded([low / TYPICAL, high * TYPICAL].map(|end| end as f32))
 }
 
 /// Parts of a power of two that ends of a range are rounded to.

@@ -154,6 +154,7 @@ pub fn plan_of(trust: TrustLevel, steps: Vec<Step>) -> Plan {
         band_bytes: pronghorn_plan::plan::BAND_BYTES,
         key_checks: 1,
         sampled: None,
+        deviations: None,
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

@@ -280,6 +280,7 @@ pub fn mock_plan() -> CheckedPlan {
         finish: vec![],
         max_batch: 1000,
         sampled: None,
+        deviations: None,
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

@@ -312,3 +312,68 @@ impl StepPlan for ClearLinear {
         self.rlwe.degree
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pronghorn_graph::geometry::Window;
+    use pronghorn_ring::modulus::largest_ntt_prime;
+
+    use super::*;
+    use crate::rlwe::WordSize;
+
+    fn layer(window: Window, bits: u32) -> ClearLinear {
+        let word = if bits > 31 {
+            WordSize::U64
+        } else {
+            WordSize::U32
+        };
+        ClearLinear {
+            geometry: ConvGeometry {
+                in_channels: 8,
+                out_channels: 48,
+                input: [112; 2],
+                window,
+                groups: 1,
+            },
+            rlwe: Rlwe {
+                word,
+                degree: 2048,
+                modulus: largest_ntt_prime(bits, 2048).expect("there is one"),
+                dropped_bits: 0,
+                dropped_bits_a: 0,
+            },
+            scale_log: 8,
+            parts: Vec::new(),
+        }
+    }
+
+    /// 112 x 112 positions of 16,384 images are 100,352 blocks, and bands begin 128 more.
+    #[test]
+    fn positions_share_an_a_where_the_modulus_leaves_room() {
+        let point = || Window::plain([1; 2]);
+        let positions = |bits| {
+            layer(point(), bits)
+                .pointwise()
+                .map(|(_, positions)| positions)
+        };
+        // Eight bits below the limit of 53 at N = 2048.
+        assert_eq!([31, 45].map(positions), [Some(112 * 112); 2]);
+        assert_eq!([46, 51].map(positions), [None; 2]);
+        let (at_one, _) = layer(point(), 31).pointwise().expect("it has room");
+        assert_eq!((at_one.input, at_one.out_channels), ([1; 2], 48));
+        let others = [
+            Window::plain([3; 2]),
+            Window {
+                stride: [2; 2],
+                ..point()
+            },
+            Window {
+                padding: [1; 4],
+                ..point()
+            },
+        ];
+        for window in others {
+            assert_eq!(layer(window, 31).pointwise(), None);
+        }
+    }
+}
