@@ -10,7 +10,7 @@ use crate::common::{
 };
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
 use pronghorn_graph::graph::Graph;
-use pronghorn_plan::{TrustLevel, bands, cost};
+use pronghorn_plan::{Built, Plan, StepKind, TrustLevel, bands, cost, plan::Step};
 
 /// In words of 32 bits, in two digits and more, and in words of 64 bits; one row a band, and several.
 #[test]
@@ -236,4 +236,78 @@ fn unread_rows_equal_the_oracle() {
         assert!(bands.is_some(), "{band_bytes}");
         check(&built, &numbers(242 * 3, 8), 3);
     }
+}
+
+/// A convolution with a 1x1 kernel behind one of 3x3, before a dense layer.
+fn pointwise() -> Built {
+    let window = |kernel: usize, padding: usize| {
+        format!(
+            r#""window":{{"kernel":[{kernel},{kernel}],"stride":[1,1],"dilation":[1,1],
+            "padding":[{padding},{padding},{padding},{padding}]}}"#
+        )
+    };
+    let conv = |name: &str, window: String, input: usize, shape: &str| {
+        format!(
+            r#"{{"name":"{name}","op":{{"kind":"conv",{window},"groups":1,"weight":"{name}.w",
+            "bias":"{name}.b"}},"inputs":[{input}],"shape":[{shape}]}}"#
+        )
+    };
+    let nodes = [
+        r#"{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2,5,5]}"#.to_owned(),
+        conv("c1", window(3, 1), 0, "6,5,5"),
+        r#"{"name":"r","op":{"kind":"relu"},"inputs":[1],"shape":[6,5,5]}"#.to_owned(),
+        conv("c2", window(1, 0), 2, "4,5,5"),
+        r#"{"name":"f","op":{"kind":"reshape"},"inputs":[3],"shape":[100]}"#.to_owned(),
+        r#"{"name":"d","op":{"kind":"dense","weight":"d.w","bias":"d.b"},"inputs":[4],"shape":[5]}"#
+            .to_owned(),
+    ];
+    let json = format!(
+        r#"{{"name":"test","nodes":[{}],"output":5}}"#,
+        nodes.join(",")
+    );
+    let sizes: [(&str, &[usize]); 6] = [
+        ("c1.w", &[6, 2, 3, 3]),
+        ("c1.b", &[6]),
+        ("c2.w", &[4, 6, 1, 1]),
+        ("c2.b", &[4]),
+        ("d.w", &[5, 100]),
+        ("d.b", &[5]),
+    ];
+    let graph = Graph::from_json(&json, tensors(&sizes, 3)).expect("it is a graph");
+    plan(&graph, options(TrustLevel::ClientAided))
+}
+
+/// A plan from outside may give values other shapes of as many elements. Positions are those of the
+/// layer's geometry then, and the run is the oracle's.
+#[test]
+fn positions_follow_from_the_geometry() {
+    for shape in [
+        vec![4, 5, 5],
+        vec![100],
+        vec![1, 10, 10],
+        vec![5, 4, 5],
+        vec![1, 100, 1],
+    ] {
+        let built = in_bands(pointwise(), 1 << 10);
+        let mut changed = built.plan.plan().clone();
+        let is_point = |step: &Step| matches!(&step.kind, StepKind::ClearLinear(layer) if layer.pointwise().is_some());
+        let at = changed.steps.iter().position(is_point);
+        let at = at.expect("there is such a layer");
+        for step in &mut changed.steps[at..at + 2] {
+            step.value.shape.clone_from(&shape);
+        }
+        let plan = Plan::from_bytes(&changed.to_bytes()).expect("its elements are as many");
+        check(&Built { plan, ..built }, &numbers(50 * 3, 1), 3);
+    }
+}
+
+/// The rows that a client keeps from band to band count as its memory.
+#[test]
+fn rows_of_several_bands_are_counted() {
+    let built = in_bands(pointwise(), 1 << 10);
+    let rows = 4 * 2048 * 4;
+    let [banded, whole] = [1 << 10, 1 << 30]
+        .map(|bytes| cost::memory(&in_bands(built.clone(), bytes).plan, 3).client);
+    assert!(banded >= rows, "{banded} of {rows}");
+    assert!(whole < rows, "{whole}");
 }

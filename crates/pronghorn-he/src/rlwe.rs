@@ -158,7 +158,7 @@ pub struct OutOfRange;
 #[error("a value is too large for the plan's modulus at its scale; the plan is damaged or hostile")]
 pub struct TooLarge;
 
-/// One ternary secret a block, for one linear step of one batch; wiped on drop.
+/// One ternary secret a block, for one linear step of one batch, or a band of it; wiped on drop.
 pub struct SecretKey<W: Word> {
     ring: RlweRing<W>,
     /// Secrets in the NTT domain, block after block.
@@ -178,7 +178,8 @@ impl<W: Word> Drop for SecretKey<W> {
 impl<W: Word> SecretKey<W> {
     /// Draws `blocks` secrets, and the generator of the errors, from `seed`. A seed makes one key,
     /// and a key encrypts every `(row, block)` at most once: an `(a, error)` pair must never meet
-    /// two messages. Callers draw a fresh seed for each linear step of each batch.
+    /// two messages. Callers draw a fresh seed for each linear step of each batch, and for each band
+    /// whose rows have the numbers of another's.
     pub fn generate(ring: &RlweRing<W>, blocks: usize, seed: &Seed) -> Self {
         let n = ring.n();
         let secrets = Prg::new(seed, "pronghorn 2026 RLWE ternary secrets");

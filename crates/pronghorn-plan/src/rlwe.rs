@@ -81,7 +81,7 @@ impl WordSize {
 pub struct Rlwe {
     /// Words of the ciphertext.
     pub word: WordSize,
-    /// Degree `N` of the ring. In the batch engine: images of one block.
+    /// Degree `N` of the ring. In the batch engine: columns of one block.
     pub degree: usize,
     /// The modulus `q`, a prime `= 1 mod 2N`.
     pub modulus: u64,

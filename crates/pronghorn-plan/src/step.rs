@@ -240,10 +240,15 @@ pub trait StepPlan: ShareRules {
         false
     }
 
-    /// Bytes held while the step makes a band, beyond shares, and the server's bytes that stay for
-    /// the next.
-    fn band_memory(&self, _step: &Compiled<'_>, _batch: usize, _band: &Band) -> (StepMemory, u64) {
-        (StepMemory::default(), 0)
+    /// Bytes held while the step makes a band, beyond shares, and those of them that stay for the
+    /// next.
+    fn band_memory(
+        &self,
+        _step: &Compiled<'_>,
+        _batch: usize,
+        _band: &Band,
+    ) -> (StepMemory, StepMemory) {
+        Default::default()
     }
 
     /// The sets of silent OT that the step uses, if any.

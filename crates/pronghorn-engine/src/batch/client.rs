@@ -36,7 +36,7 @@ pub struct LinearClient<W: Word> {
     key: SecretKey<W>,
     public_seed: Seed,
     public: Prg,
-    /// Where one `a` serves all columns.
+    /// Those of a pointwise layer that comes in several bands.
     rows: Option<PointRows<W>>,
     input: Batch,
     output: Batch,
@@ -53,26 +53,27 @@ pub(super) struct Carried<W: Word> {
     rows: Option<PointRows<W>>,
 }
 
-/// The rows of a pointwise layer, in the NTT domain: one a channel serves all columns.
+/// Rows of `a'` of a pointwise layer, in the NTT domain: one an output and part serves all columns.
 struct PointRows<W: Word> {
-    /// Of `a`, by input.
-    a: Vec<W>,
-    /// Of `a'`, by output and part.
-    answers: Vec<W>,
+    /// The output of the first.
+    first: usize,
+    words: Vec<W>,
 }
 
 impl<W: Word> PointRows<W> {
-    /// Those of `a`, and room for those of `a'`.
-    fn new(shape: &Shape, ring: &RlweRing<W>, public: &Prg) -> Self {
-        let n = ring.n();
-        let mut a = vec![W::default(); shape.inputs() * n];
-        a.par_chunks_exact_mut(n)
-            .enumerate()
-            .for_each(|(row, a)| rlwe::expand_a(public, row as u64, ring.modulus(), a));
+    /// Room for those of some outputs.
+    fn new(shape: &Shape, ring: &RlweRing<W>, outputs: Range<usize>) -> Self {
+        let rows = outputs.len() * shape.linear.parts();
         Self {
-            a,
-            answers: vec![W::default(); shape.answers() * n],
+            first: outputs.start,
+            words: vec![W::default(); rows * ring.n()],
         }
+    }
+
+    /// That of a part of an output.
+    fn row(&self, shape: &Shape, n: usize, (output, part): (usize, usize)) -> &[W] {
+        let index = (output - self.first) * shape.linear.parts() + part;
+        &self.words[index * n..][..n]
     }
 }
 
@@ -129,8 +130,9 @@ impl<W: Word> LinearClient<W> {
             (None, _) => Seed::from_os()?,
         };
         let public = rlwe::a_generator(&public_seed);
-        let is_pointwise = shape.linear.is_pointwise();
-        let rows = rows.or_else(|| is_pointwise.then(|| PointRows::new(&shape, &ring, &public)));
+        let keeps = shape.linear.is_pointwise() && shape.portion.has_next;
+        let all = 0..shape.outputs();
+        let rows = rows.or_else(|| keeps.then(|| PointRows::new(&shape, &ring, all)));
         let output = Batch::of_pool(pool, shape.outputs(), shape.columns);
         let client = Self {
             input: input.with_columns(shape.columns),
@@ -185,7 +187,6 @@ impl<W: Word> LinearClient<W> {
             ring,
             key,
             public,
-            rows: points,
             input,
             ..
         } = self;
@@ -207,13 +208,7 @@ impl<W: Word> LinearClient<W> {
             |work, (index, at, bytes, messages)| {
                 let row = shape.portion.new.number(index);
                 let Workspace { a, b, scratch, .. } = work;
-                let a = match points {
-                    Some(points) => &points.a[index * ring.n()..][..ring.n()],
-                    None => {
-                        rlwe::expand_a(public, row, ring.modulus(), a);
-                        a.as_slice()
-                    }
-                };
+                rlwe::expand_a(public, row, ring.modulus(), a);
                 let b = &mut b[..messages.len()];
                 match &shape.linear.answers {
                     Answers::Shares(encoding) => {
@@ -255,11 +250,6 @@ impl<W: Word> LinearClient<W> {
 
     /// Unpacks and decrypts the elements of one answer message.
     fn decrypt(&mut self, rows: Range<usize>, message: &[u8]) -> Result<(), EngineError> {
-        if let Some(points) = &mut self.rows
-            && !self.shape.is_continued()
-        {
-            points.read(&self.shape, &self.ring, rows.clone(), message)?;
-        }
         let known = self.is_known();
         let Self {
             shape,
@@ -270,6 +260,21 @@ impl<W: Word> LinearClient<W> {
             rows: points,
             ..
         } = self;
+        let mut of_message = None;
+        let points = match points {
+            Some(points) => Some(points),
+            None if shape.linear.is_pointwise() => {
+                Some(of_message.insert(PointRows::new(shape, ring, rows.clone())))
+            }
+            None => None,
+        };
+        let points = match points {
+            Some(points) if !shape.is_continued() => {
+                points.read(shape, ring, rows.clone(), message)?;
+                Some(&*points)
+            }
+            points => points.map(|points| &*points),
+        };
         let published = match publication {
             Some(Publication::Known(known)) => Some(known.rows.as_slice()),
             _ => None,
@@ -279,7 +284,7 @@ impl<W: Word> LinearClient<W> {
             ring,
             key,
             published,
-            points: points.as_ref(),
+            points,
         };
         let (columns, piece, row_bytes) =
             (shape.columns, shape.piece(), shape.answer_row_bytes(known));
@@ -316,7 +321,8 @@ impl<W: Word> PointRows<W> {
         let (n, parts) = (ring.n(), shape.linear.parts());
         let part_bytes = shape.answer_row_bytes(false) / parts;
         let length = shape.linear.rlwe.answer_bytes_a();
-        let answers = &mut self.answers[rows.start * parts * n..rows.end * parts * n];
+        let places = [rows.start, rows.end].map(|row| (row - self.first) * parts * n);
+        let answers = &mut self.words[places[0]..places[1]];
         answers
             .par_chunks_exact_mut(n)
             .zip(message.par_chunks(part_bytes))
@@ -446,10 +452,7 @@ impl<W: Word> Reader<'_, W> {
         };
         let (a, b) = bytes.split_at(length);
         match self.points {
-            Some(points) => {
-                let index = row * shape.linear.parts() + part;
-                Ok((&points.answers[index * n..][..n], b))
-            }
+            Some(points) => Ok((points.row(shape, n, (row, part)), b)),
             None => {
                 read_a(shape, self.ring, row, a, room)?;
                 Ok((room, b))
@@ -552,7 +555,7 @@ impl<W: Word> StepProtocol for LinearClient<W> {
             return Ok(made);
         }
         Ok(made.carrying(Carried {
-            key: self.rows.is_none().then_some(self.key),
+            key: (!self.shape.linear.is_pointwise()).then_some(self.key),
             rows: self.rows,
             public_seed: self.public_seed,
         }))

@@ -190,7 +190,7 @@ impl Shape {
                 portion: self
                     .portion
                     .of_columns(band.is_first(), band.rows.end < rows),
-                positions: self.positions / rows * band.rows.len(),
+                positions: self.positions * band.rows.len() / rows,
                 ..self.clone()
             };
             return band.for_batch(batch);

@@ -253,11 +253,13 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
     };
     let mut pieces: Vec<Vec<Range<usize>>> = vec![Vec::new(); plan.steps.len()];
     pieces[0].push(0..rows_of(&plan.input().shape));
-    let (mut shares, mut halos) = (words(0, pieces[0][0].len()), vec![0u64; plan.steps.len()]);
-    let (mut halo, mut most) = (0u64, Memory::default());
+    let mut shares = words(0, pieces[0][0].len());
+    // What steps keep for their next bands: each, and all.
+    let mut keeps = vec![Memory::default(); plan.steps.len()];
+    let (mut kept, mut most) = (Memory::default(), Memory::default());
     let mut each = vec![Memory::default(); plan.steps.len()];
-    // The band whose messages are under way, and the words of the rows that the client holds for it,
-    // moved or copied.
+    // The band whose messages are under way, and the bytes that the client holds for it: rows, moved
+    // or copied, and secrets.
     let mut under_way: Option<(&Band, u64)> = None;
     for band in bands {
         let inputs = &plan.steps[band.step].inputs;
@@ -275,22 +277,23 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
         let read: u64 = reads.map(copied).sum();
         let (step, made) = (&plan.steps[band.step], words(band.step, band.rows.len()));
         let compiled = plan.compiled(band.step);
-        let (works, kept) = step.kind.as_step().band_memory(&compiled, batch, band);
-        let works = works.plus(StepMemory {
+        let (own, stays) = step.kind.as_step().band_memory(&compiled, batch, band);
+        let works = own.plus(StepMemory {
             server: 0,
             client: read + made,
         });
         each[band.step] = each[band.step].most(works);
-        most = most.most(works.plus(Memory {
-            server: halo - halos[band.step],
+        let others = kept.minus(keeps[band.step]);
+        most = most.most(works.plus(others).plus(Memory {
+            server: 0,
             client: shares + under_way.map_or(0, |(_, held)| held),
         }));
         if step.kind.as_step().keeps_rows() {
             let rows = inputs.iter().zip(&band.reads);
-            let held = rows.map(|(&input, rows)| words(input, rows.len())).sum();
-            under_way = Some((band, held));
+            let held: u64 = rows.map(|(&input, rows)| words(input, rows.len())).sum();
+            under_way = Some((band, held + own.minus(stays).client));
         }
-        (halo, halos[band.step]) = (halo - halos[band.step] + kept, kept);
+        (kept, keeps[band.step]) = (others.plus(stays), stays);
         pieces[band.step].push(band.rows.clone());
         shares += made;
         for (&input, &keep) in inputs.iter().zip(&band.keeps) {

@@ -27,6 +27,13 @@ impl Memory {
         }
     }
 
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self {
+            server: self.server.saturating_sub(other.server),
+            client: self.client.saturating_sub(other.client),
+        }
+    }
+
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             server: self.server.saturating_add(other.server),

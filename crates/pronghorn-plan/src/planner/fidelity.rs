@@ -49,6 +49,9 @@ const LEAST_SPREAD: f64 = 0.1;
 /// Scores that err by more, root mean square, say little of an image at the border of two classes.
 const STEEP: f64 = 0.5;
 
+/// Scores that are scaled so, at most.
+const MOST_SCALED: usize = 1 << 18;
+
 /// Parts of its scores that an image is tried with.
 const SCALES: u16 = 16;
 
@@ -436,8 +439,12 @@ impl Target<'_> {
     /// of two classes mean nothing: samples have few such images. So the scores of each image are
     /// scaled down, and their errors stay. 0 where scores are precise, and for any other result.
     fn at_borders(&self, (found, scores): (&[f32], &Self), end: &[Finish], least: f64) -> f64 {
-        let images = scores.wanted.len() / scores.outputs;
-        let both = || found.iter().zip(scores.wanted);
+        // The first images stand for all, where maps have many elements.
+        let all = scores.wanted.len() / scores.outputs;
+        let images = (MOST_SCALED / scores.outputs).clamp(1, all);
+        let wanted = &scores.wanted[..images * scores.outputs];
+        let found = &found[..wanted.len()];
+        let both = || found.iter().zip(wanted);
         let squares: f64 = both()
             .map(|(&f, &w)| square(f64::from(f) - f64::from(w)))
             .sum();
@@ -447,7 +454,7 @@ impl Target<'_> {
         }
         let squares = (1..=SCALES).map(|at| {
             let nearer = at as f32 / SCALES as f32;
-            let scaled: Vec<f32> = scores.wanted.iter().map(|w| w * nearer).collect();
+            let scaled: Vec<f32> = wanted.iter().map(|w| w * nearer).collect();
             let moved: Vec<f32> = both()
                 .zip(&scaled)
                 .map(|((f, w), at)| at + (f - w))
@@ -459,7 +466,8 @@ impl Target<'_> {
                 .sum::<f64>()
         });
         let mean = squares.sum::<f64>() / f64::from(SCALES);
-        (mean / self.size().max(square(least) * images as f64)).sqrt()
+        let part = images as f64 / all as f64;
+        (mean / (self.size() * part).max(square(least) * images as f64)).sqrt()
     }
 
     /// The part of the images whose class is the float network's; `None` where outputs are no scores.

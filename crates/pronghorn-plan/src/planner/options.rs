@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Engine {
-    /// One ciphertext row an element, one coefficient an image.
+    /// One ciphertext row an element, one coefficient an image; see [`crate::steps::linear::clear`].
     Batch,
     /// One ciphertext for many elements of an image, one coefficient an element.
     Coefficient,

@@ -23,7 +23,7 @@ use pronghorn_ring::{
 
 use crate::{
     rlwe::{DEGREES, Rlwe, ShareBits, WordSize, spare_bits},
-    steps::linear::clear::{MAX_LOW_BITS, MAX_PARTS},
+    steps::linear::clear::{MAX_LOW_BITS, MAX_PARTS, shared_positions},
 };
 
 /// Largest prime in 64-bit words: leaves room for lazy sums of three residues.
@@ -104,7 +104,12 @@ impl Demand {
         let least = self.modulus_bits().max(18);
         (least..least + 4)
             .filter_map(|bits| self.carrier_at(bits, positions))
-            .min_by_key(|(rlwe, _)| (rlwe.word as u8, bits_sent(rlwe, sizes, positions)))
+            .min_by_key(|(rlwe, _)| {
+                let shared = shared_positions(rlwe, positions) as u64;
+                // Bits of a position, so that those of moduli with an `a` for each count alike.
+                let sent = bits_sent(rlwe, sizes, shared as usize) * positions as u64 / shared;
+                (rlwe.word as u8, sent)
+            })
     }
 
     /// [`Demand::carrier`] for shares: messages modulo `2^value_bits`, noise below the unit of the
@@ -145,7 +150,11 @@ impl Demand {
         let (word, degree, modulus) = secure_modulus(bits, SHARED_A_BITS)?;
         let scale_log = (modulus as f64 / self.messages()).log2().floor() as u32;
         let room = (1u64 << scale_log.checked_sub(1)?).checked_sub(self.noise() + 1)?;
-        let rlwe = with_room(word, degree, modulus, room, positions);
+        let alone = with_room(word, degree, modulus, room, 1);
+        let rlwe = match shared_positions(&alone, positions) {
+            1 => alone,
+            shared => with_room(word, degree, modulus, room, shared),
+        };
         Some((rlwe, scale_log))
     }
 }

@@ -1,6 +1,7 @@
 //! A linear layer whose answer the client decrypts, in the batch engine (`client-aided`).
 //!
-//! One ciphertext row an element, one coefficient an image. What the client learns: the layer's
+//! One ciphertext row an element, one coefficient an image; in a convolution with a 1x1 kernel one
+//! row a channel, one coefficient a position and image. What the client learns: the layer's
 //! value, and with it the weights. The server learns nothing.
 
 use pronghorn_graph::{
@@ -92,10 +93,9 @@ impl ClearLinear {
     /// layer that maps each position alike and alone. Then one `a` serves a channel and not an
     /// element, under a secret of its own for each `N` columns.
     pub fn pointwise(&self) -> Option<(ConvGeometry, usize)> {
-        let positions = positions(&self.geometry);
-        let secrets = (MAX_BATCH / self.rlwe.degree).saturating_mul(positions) + MOST_BANDS;
+        let positions = shared_positions(&self.rlwe, positions(&self.geometry));
         let geometry = self.geometry.at_a_position()?;
-        (positions > 1 && self.rlwe.serves(secrets)).then_some((geometry, positions))
+        (positions > 1).then_some((geometry, positions))
     }
 
     /// The columns of the bands of a pointwise layer, each but the last and the last, and how many
@@ -103,21 +103,38 @@ impl ClearLinear {
     fn columns_of_bands(&self, place: &Place<'_>, batch: usize) -> [(usize, usize); 2] {
         let (_, band) = bands::height::of_step(place, self, batch);
         let rows = rows_of(&place.value().shape);
-        let row = self.sizes(place).columns(batch) / rows;
+        let columns = |part: usize| self.sizes(place).columns(batch).saturating_mul(part) / rows;
         let last = rows % band.max(1);
         [
-            (band * row, rows / band.max(1)),
-            (last * row, usize::from(last > 0)),
+            (columns(band), rows / band.max(1)),
+            (columns(last), usize::from(last > 0)),
         ]
     }
 
-    /// Bytes of the client's secrets and of its rows of `a` and `a'`, of a pointwise layer.
-    fn kept_by_client(&self, place: &Place<'_>, batch: usize, band: &Band) -> u64 {
-        let rows = self.sizes(place);
-        let positions = rows.positions / rows_of(&place.value().shape) * band.rows.len();
-        let secrets = 2 * (positions * batch).next_multiple_of(self.rlwe.degree) as u64;
-        let public = (rows.inputs as u64 + rows.answers()) * self.rlwe.degree as u64;
-        (secrets + public) * self.rlwe.word.rates().bytes
+    /// Bytes of the client's in a band of a pointwise layer, and of those that stay for the next: its
+    /// secrets, and where there are several bands the rows of `a'`.
+    fn client_memory(
+        &self,
+        rows: &Rows,
+        place: &Place<'_>,
+        batch: usize,
+        band: &Band,
+    ) -> (u64, u64) {
+        let height = rows_of(&place.value().shape);
+        let columns = rows.columns(batch).saturating_mul(band.rows.len()) / height;
+        let answers = rows.answers().saturating_mul(self.rlwe.degree as u64);
+        let public = match band.rows.len() < height {
+            true => answers.saturating_mul(self.rlwe.word.rates().bytes),
+            false => 0,
+        };
+        let stays = if band.rows.end < height { public } else { 0 };
+        (self.secrets(columns).saturating_add(public), stays)
+    }
+
+    /// Bytes of the client's secrets for so many columns of a pointwise layer, with their quotients.
+    fn secrets(&self, columns: usize) -> u64 {
+        let words = columns.next_multiple_of(self.rlwe.degree) as u64;
+        2 * words * self.rlwe.word.rates().bytes
     }
 
     pub(crate) fn sizes(&self, place: &Place<'_>) -> Rows {
@@ -157,6 +174,16 @@ impl ClearLinear {
             }
         }
         Ok(())
+    }
+}
+
+/// As many of these positions as one `a` serves: all, or 1 where that leaves too little security. A
+/// full batch has a secret for each block of all positions, and each band begins a block.
+pub(crate) fn shared_positions(rlwe: &Rlwe, positions: usize) -> usize {
+    let blocks = (MAX_BATCH / rlwe.degree).saturating_mul(positions);
+    match rlwe.serves(blocks.saturating_add(MOST_BANDS)) {
+        true => positions,
+        false => 1,
     }
 }
 
@@ -250,7 +277,15 @@ impl StepPlan for ClearLinear {
     }
 
     fn memory(&self, step: &Compiled<'_>, batch: usize) -> StepMemory {
-        self.sizes(&step.place).memory(&self.rlwe, batch)
+        let rows = self.sizes(&step.place);
+        let secrets = match rows.positions {
+            1 => 0,
+            _ => self.secrets(rows.columns(batch)),
+        };
+        StepMemory {
+            client: secrets,
+            ..rows.memory(&self.rlwe, batch)
+        }
     }
 
     fn rows(&self, place: &Place<'_>) -> Option<bands::Rows> {
@@ -268,7 +303,12 @@ impl StepPlan for ClearLinear {
 
     /// The server's memory goes from band to band: as many buffers as rows in, `a'` and `b'` need,
     /// each as large as the largest.
-    fn band_memory(&self, step: &Compiled<'_>, batch: usize, band: &Band) -> (StepMemory, u64) {
+    fn band_memory(
+        &self,
+        step: &Compiled<'_>,
+        batch: usize,
+        band: &Band,
+    ) -> (StepMemory, StepMemory) {
         let place = &step.place;
         let words = |value: &ValueSpec, rows: usize| value.len() / rows_of(&value.shape) * rows;
         let word = self.rlwe.word.rates().bytes;
@@ -281,13 +321,21 @@ impl StepPlan for ClearLinear {
             .inputs
             .max(rows.answers() as usize)
             .saturating_mul(degree);
-        let (of_a, client) = match rows.positions {
-            1 => (largest.saturating_mul(degree), 0),
-            _ => (of_a, self.kept_by_client(place, batch, band)),
+        let of_a = match rows.positions {
+            1 => largest.saturating_mul(degree),
+            _ => of_a,
         };
         let buffer = largest.saturating_mul(batch).max(of_a) as u64;
         let server = 3 * buffer * word + kept;
-        (StepMemory { server, client }, kept)
+        let (client, stays) = match rows.positions {
+            1 => (0, 0),
+            _ => self.client_memory(&rows, place, batch, band),
+        };
+        let stays = StepMemory {
+            server: kept,
+            client: stays,
+        };
+        (StepMemory { server, client }, stays)
     }
 
     fn rlwe(&self) -> Option<&Rlwe> {
