@@ -468,6 +468,22 @@ def test_steps_that_prepare_features_belong_to_the_data_owner() -> None:
     assert error.advice.startswith("compare features before sending")
 
 
+@pytest.mark.parametrize("wraps", [False, True])
+def test_categories_beside_numbers_are_refused(wraps: bool) -> None:
+    """The inference of onnx ends the process at a LabelEncoder behind a Slice, which joined inputs have."""
+    domain, codes = "ai.onnx.ml", {"keys_int64s": [0, 1], "values_int64s": [0, 1]}
+    nodes = [node("LabelEncoder", "b", "c", domain=domain, **codes), node("Cast", "c", "d", to=TensorProto.FLOAT)]
+    if wraps:
+        result = helper.make_tensor_value_info("d", TensorProto.FLOAT, None)
+        graphs = {f"{name}_branch": helper.make_graph(nodes, name, [], [result]) for name in ("then", "else")}
+        nodes = [node("If", "yes", "d", **graphs)]
+    constants = {"yes": np.array(True)}
+    proto = model([*nodes, node("Concat", "a d", "y", axis=1)], ("N", 1), constants, inputs=("a", "b"))
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    proto.opset_import.append(helper.make_opsetid(domain, 2))
+    assert refused(proto).operator == "ai.onnx.ml.LabelEncoder"
+
+
 def test_all_unsupported_operators_are_listed() -> None:
     nodes = [
         node("Relu", "x", "a"),

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from pronghorn.onnx.advice import CONTROL_FLOW
 from pronghorn.onnx.lowering import MAX_ELEMENTS, Array, Lowering
-from pronghorn.onnx.reading import first_line
+from pronghorn.onnx.reading import first_line, graphs_of
 from pronghorn.onnx.registry import name_of
 from pronghorn.onnx.site import Site
 
@@ -34,7 +34,7 @@ def is_constant(constants: Container[str], node: NodeProto) -> bool:
 
 def has_graphs(node: NodeProto) -> bool:
     """Whether a node has graphs within it, as `If` and `Loop` do."""
-    return any(a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) for a in node.attribute)
+    return bool(graphs_of(node))
 
 
 def fold(lowering: Lowering, site: Site) -> None:

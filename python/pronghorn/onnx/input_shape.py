@@ -8,15 +8,19 @@ import operator
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.advice import LOOK_UP
 from pronghorn.onnx.lowering import MAX_ELEMENTS
+from pronghorn.onnx.reading import graphs_of
 from pronghorn.onnx.site import name_of_node
 
 NARROW = [kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8", "FLOAT4"))]
 """Types of numbers that onnxruntime does not compute with."""
+
+OF_KNOWN_TYPES = ("DictVectorizer", "LabelEncoder", "RegexFullMatch")
+"""Operators at which the inference of onnx ends the process where the type of their input is not known."""
 
 ShapeOption = Mapping[str, Sequence[int]] | Sequence[int] | None
 
@@ -168,7 +172,9 @@ def refuse_large(proto: ModelProto) -> None:
             a size below 0.
     """
     skeleton, levels = _skeleton(proto), _slice_levels(proto)
-    nodes = list(zip(proto.graph.node, levels, strict=True))
+    pairs = zip(proto.graph.node, levels, strict=True)
+    # A type is not known behind operators that onnx lacks, and behind a Slice that is left out.
+    nodes = [(node, level) for node, level in pairs if not _operators(node).intersection(OF_KNOWN_TYPES)]
     # The inference of onnx ends the process at a Slice of a size below 0. So it meets a Slice only
     # when the sizes of all values before it are known to be right.
     last = max(levels, default=0)
@@ -208,6 +214,11 @@ def _skeleton(proto: ModelProto) -> ModelProto:
     shapes = [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large if t.name not in inputs]
     bare = helper.make_graph([], graph.name or "graph", [*graph.input, *shapes], graph.output, small)
     return helper.make_model(bare, ir_version=proto.ir_version, opset_imports=proto.opset_import)
+
+
+def _operators(node: NodeProto) -> set[str]:
+    """The operators of a node and of the graphs within it."""
+    return {node.op_type}.union(*(_operators(inner) for graph in graphs_of(node) for inner in graph.node))
 
 
 def _slice_levels(proto: ModelProto) -> list[int]:

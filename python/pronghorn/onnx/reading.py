@@ -108,10 +108,15 @@ def refuse_left_out(inputs: Iterable[str]) -> None:
 def names_read(node: NodeProto) -> set[str]:
     """The names of a node's inputs, and of all that the graphs within it read."""
     names = set(node.input)
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-            names.update((entry.name for entry in graph.output), *map(names_read, graph.node))
+    for graph in graphs_of(node):
+        names.update((entry.name for entry in graph.output), *map(names_read, graph.node))
     return names
+
+
+def graphs_of(node: NodeProto) -> list[GraphProto]:
+    """The graphs within a node, as `If` and `Loop` have them."""
+    each = ([a.g] if a.type == AttributeProto.GRAPH else a.graphs for a in node.attribute)
+    return list(chain.from_iterable(each))
 
 
 def first_line(error: Exception) -> str:
