@@ -571,6 +571,6 @@ def test_whole_numbers_that_stay_whole() -> None:
 
 
 def test_an_end_before_a_sigmoid_within_a_network_is_named() -> None:
-    nodes = [node("Softmax", "x", "s", axis=1), node("Sigmoid", "s", "g"), node("Relu", "g", "y")]
-    with pytest.raises(UnsupportedModelError, match="after Softmax, which is supported only at the end"):
+    nodes = [node("ArgMax", "x", "s", axis=1), node("Sigmoid", "s", "g"), node("Relu", "g", "y")]
+    with pytest.raises(UnsupportedModelError, match="after ArgMax, which is supported only at the end"):
         import_onnx(model(nodes, ("N", 5)))

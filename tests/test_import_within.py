@@ -133,13 +133,66 @@ NETWORKS: dict[str, tuple[list[NodeProto], tuple[str | int, ...]]] = {
 }
 
 
-def network(name: str) -> pronghorn.Model:
-    nodes, shape = NETWORKS[name]
+SHARES = [node("Gemm", "x u", "s"), node("Softmax", "s", "p", axis=1)]
+POSITIVE = [node("Gemm", "x gentle", "s"), node("Softplus", "s", "p"), node("Add", "p half", "q")]
+POWERS = [node("Gemm", "x gentle", "s"), node("Exp", "s", "e")]
+GOING_ON: dict[str, list[NodeProto]] = {
+    "a share": [*SHARES, node("Slice", "p unit two unit", "y")],
+    "percentages": [*SHARES, node("Mul", "p hundred", "y")],
+    "bounded shares": [*SHARES, node("Clip", "p low high", "y")],
+    "logarithms of shares": [*SHARES, node("Add", "p tiny", "q"), node("Log", "q", "y")],
+    "logarithms of bounded shares": [*SHARES, node("Clip", "p low high", "q"), node("Log", "q", "y")],
+    "the largest share": [*SHARES, node("ReduceMax", "p", "y", axes=[1])],
+    "an expected value": [*SHARES, node("Mul", "p values", "q"), node("ReduceSum", "q one", "y", keepdims=0)],
+    "two models": [
+        *SHARES,
+        node("Gemm", "x v", "t"),
+        node("Softmax", "t", "q", axis=1),
+        node("Add", "p q", "r"),
+        node("Mul", "r half", "y"),
+    ],
+    "shares beside a number": [*SHARES, node("Gemm", "x gentle", "r"), node("Concat", "p r", "y", axis=1)],
+    "powers and one": [*POWERS, node("Add", "e half", "y")],
+    "powers less one, at least zero": [*POWERS, node("Sub", "e half", "d"), node("Relu", "d", "y")],
+    "decibels": [*POSITIVE, node("Log", "q", "l"), node("Mul", "l hundred", "m"), node("Add", "m half", "y")],
+    "scaled roots": [*POSITIVE, node("Sqrt", "q", "r"), node("Mul", "r hundred", "y")],
+    "a mean of logarithms": [
+        *POSITIVE,
+        node("Log", "q", "l"),
+        node("ReduceMean", "l", "m", axes=[1]),
+        node("Exp", "m", "y"),
+    ],
+    "means and deviations": [
+        *POSITIVE,
+        node("ReduceMean", "q", "m", axes=[1]),
+        node("Sub", "q m", "d"),
+        node("ReduceSumSquare", "d", "r", axes=[1]),
+        node("Sqrt", "r", "t"),
+        node("Concat", "m t", "y", axis=1),
+    ],
+}
+"""What networks do with an operator that the client computes at an end."""
+
+OF_GOING_ON = {
+    "unit": np.array([1]),
+    "two": np.array([2]),
+    "hundred": np.float32(100),
+    "low": np.float32(0.01),
+    "high": np.float32(0.99),
+    "tiny": np.float32(1e-8),
+    "values": np.float32([[18, 40, 65]]),
+}
+
+
+def load(nodes: list[NodeProto], shape: tuple[str | int, ...], constants: dict[str, np.ndarray]) -> pronghorn.Model:
     used = {each for one in nodes for each in one.input}
-    constants = {key: value for key, value in (CONSTANTS | {"unit": np.float32(1)}).items() if key in used}
-    proto = model(nodes, shape, constants)
+    proto = model(nodes, shape, {key: value for key, value in constants.items() if key in used})
     check(proto)
     return pronghorn.load(proto, samples=floats(64, *shape[1:]))
+
+
+def network(name: str) -> pronghorn.Model:
+    return load(*NETWORKS[name], CONSTANTS | {"unit": np.float32(1)})
 
 
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])
@@ -153,6 +206,33 @@ def test_networks_equal_the_oracle(name: str, trust: str) -> None:
     aim = loaded.plan(trust).expected_error.aim
     assert scored.expected_error < 1.5 * aim
     assert scored.relative_error < 3 * aim
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize("name", GOING_ON)
+def test_networks_go_on_behind_ends(name: str, trust: str) -> None:
+    loaded = load(GOING_ON[name], ROWS, CONSTANTS | OF_GOING_ON)
+    held_out = floats(200, *loaded.input_shape)
+    assert loaded.verify(held_out[:2], trust=trust).disagreements == 0
+    scored = loaded.verify(held_out, trust=trust, secure=False)
+    assert scored.relative_error < 2 * scored.expected_error
+    assert scored.expected_error < 1.5 * loaded.plan(trust).expected_error.aim
+
+
+@pytest.mark.parametrize(
+    "column", [node("Gather", "p second", "c", axis=1), node("Slice", "p second third second", "c")]
+)
+def test_one_share_of_two_is_a_sigmoid_of_the_client(column: NodeProto) -> None:
+    """As classifiers end that give the probability of the second class."""
+    nodes = [node("Gemm", "x two", "s"), node("Softmax", "s", "p", axis=1), column]
+    constants = {"two": floats(6, 2), "second": np.array([1]), "third": np.array([2]), "hundred": np.float32(100)}
+    used = {key: value for key, value in constants.items() if key in {"two", *column.input}}
+    assert check(model(nodes, ROWS, used, outputs=["c"])).finish == ["sigmoid"]
+    # Where the network goes on, it is a function.
+    used["hundred"] = constants["hundred"]
+    imported = check(model([*nodes, node("Mul", "c hundred", "y")], ROWS, used))
+    assert imported.finish == []
+    assert kinds(imported)[-2:] == ["sigmoid", "affine"]
 
 
 def test_two_shares_are_sigmoids() -> None:
@@ -240,3 +320,5 @@ def test_divisors_are_positive() -> None:
 def test_ciphertexts_have_no_such_function() -> None:
     with pytest.raises(PlanError, match="is no polynomial"):
         network("gates").plan("encrypted")
+    with pytest.raises(PlanError, match="is no polynomial"):
+        load(GOING_ON["percentages"], ROWS, CONSTANTS | OF_GOING_ON).plan("encrypted")

@@ -22,8 +22,11 @@ LAYERS = (
 )
 """Operators with weights."""
 
-ENDS = ("ArgMax", "Exp", "Log", "LogSoftmax", "ReduceL2", "Softmax", "Sqrt")
+CLASSES = ("ArgMax", "ArgMin")
 """Operators that run at the end of a model alone."""
+
+ENDS = (*CLASSES, "Exp", "Log", "LogSoftmax", "ReduceL2", "Softmax", "Sqrt")
+"""Operators that the client computes at the end of a model."""
 
 RESHAPING = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 """Operators whose results are their input in another shape."""

@@ -1,7 +1,8 @@
 """The nodes that exporters write for ends of models which the client computes.
 
-These are `x - logsumexp(x)` for LogSoftmax, `c * exp(x)` and `c ** x` for Exp, `exp(x) - 1` for `expm1`, and the
-probabilities of scikit-learn's classifiers of one class against the rest.
+These are `x - logsumexp(x)` and logarithms of a Softmax that is kept from zero for LogSoftmax, `c * exp(x)` and
+`c ** x` for Exp, `exp(x) - 1` for `expm1`, and the probabilities of scikit-learn's classifiers of one class against
+the rest.
 """
 
 from __future__ import annotations
@@ -41,6 +42,19 @@ def ending(node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str
             return None
 
 
+def last_ending(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str, Array]
+) -> list[NodeProto] | None:
+    """As `ending`, of values behind which no layer comes."""
+    match name_of(node):
+        case "Log":
+            return _log_of_shares(node, makers, constants)
+        case "Div" | "Reciprocal":
+            return _falling(node, makers, constants)
+        case _:
+            return None
+
+
 def _log_softmax(
     node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
 ) -> list[NodeProto] | None:
@@ -62,6 +76,56 @@ def _log_softmax(
     of_rows = {} if column is None else {"rank": 2}
     of_axis: dict[str, Any] = {"axis": axis, "one_axis": 1, **of_rows}
     return [helper.make_node("LogSoftmax", [value], node.output, name=node.name or node.output[0], **of_axis)]
+
+
+def _log_of_shares(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str, Array]
+) -> list[NodeProto] | None:
+    """`log(softmax(x) + c)` and `log(clip(softmax(x), c, d))` by LogSoftmax: shares near zero have no fixed point."""
+    kept = makers.get(node.input[0])
+    if kept is None or name_of(kept) not in ("Add", "Clip"):
+        return None
+    value, *given = sorted(kept.input, key=constants.__contains__) if name_of(kept) == "Add" else kept.input
+    shares, bounds = maker_of(makers, value, "Softmax"), [_bound(name, constants) for name in given]
+    if shares is None or not any(given[:1]) or any(bound is None for bound in bounds):
+        return None
+    name, prefix = node.name or node.output[0], node.output[0]
+    logs = helper.make_node("LogSoftmax", shares.input, [f"{prefix}/shares"], name=name)
+    logs.attribute.extend(shares.attribute)
+    names = [f"{prefix}/bound{at}" for at in range(len(bounds))]
+    constants.update((each, bound) for each, bound in zip(names, bounds, strict=True) if bound is not None)
+    if name_of(kept) == "Clip":
+        return [logs, helper.make_node("Clip", [f"{prefix}/shares", *names], node.output, name=name)]
+    # With `s = log(softmax(x))` it is `softplus(s - log(c)) + log(c)`.
+    return [
+        logs,
+        helper.make_node("Sub", [f"{prefix}/shares", names[0]], [f"{prefix}/above"], name=name),
+        helper.make_node("Softplus", [f"{prefix}/above"], [f"{prefix}/bent"], name=name),
+        helper.make_node("Add", [f"{prefix}/bent", names[0]], node.output, name=name),
+    ]
+
+
+def _falling(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
+) -> list[NodeProto] | None:
+    """`1 / (1 + exp(x))`, a Sigmoid of `-x`: scikit-learn calibrates probabilities so."""
+    *above, below = node.input
+    total = maker_of(makers, below, "Add")
+    if total is None or not all(_is(constants, name, 1) for name in above):
+        return None
+    one, power = sorted(total.input, key=constants.__contains__, reverse=True)
+    exponential = maker_of(makers, power, "Exp")
+    if exponential is None or not _is(constants, one, 1):
+        return None
+    name, negated = node.name or node.output[0], f"{node.output[0]}/negated"
+    negative = helper.make_node("Neg", exponential.input, [negated], name=name)
+    return [negative, helper.make_node("Sigmoid", [negated], node.output, name=name)]
+
+
+def _bound(name: str, constants: Mapping[str, Array]) -> Array | None:
+    """The logarithm of a bound of shares: one positive number; of an absent one that of 1, the most that a share is."""
+    logarithm = _logarithm(constants.get(name)) if name else np.zeros(1, np.float32)
+    return None if logarithm is None or logarithm.size != 1 else logarithm.reshape(())
 
 
 def _less_one(node: NodeProto, makers: Mapping[str, NodeProto], constants: dict[str, Array]) -> list[NodeProto] | None:
@@ -149,7 +213,9 @@ def _shares(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping
                 continue
             if _is_not(makers, is_zero, total) and len(summed.input) > 1 and _is(constants, summed.input[1], 1):
                 name = node.name or node.output[0]
-                return [helper.make_node("Normalizer", [value], node.output, name=name, domain=ML, norm="L1")]
+                # Of zeros it makes equal shares.
+                shares: dict[str, Any] = {"norm": "L1", "equal": 1}
+                return [helper.make_node("Normalizer", [value], node.output, name=name, domain=ML, **shares)]
     return None
 
 

@@ -27,7 +27,7 @@ from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.masks import scored
 from pronghorn.onnx.merging import Targets
-from pronghorn.onnx.operators import advice_beside, inside, lower, unsupported, within
+from pronghorn.onnx.operators import advice_beside, before_layers, inside, lower, unsupported
 from pronghorn.onnx.reading import Source, initializers, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
@@ -379,8 +379,8 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     lowering.constants.update(initializers(proto.graph.initializer))
     nodes = name_constants(proto.graph.node, lowering.constants, lowering.opset)
     nodes = _needed(rewrite(nodes, lowering.constants), output)
-    lowering.inside, lowering.network = inside(nodes), nodes
-    lowering.within = within(nodes, lowering.constants)
+    lowering.within, lowering.network = inside(nodes), nodes
+    lowering.before_layers = before_layers(nodes, lowering.constants)
     lowering.scored = scored(nodes, lowering.constants)
     lowering.whole = _integers(nodes, proto.graph.input[0], lowering.constants)
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}

@@ -139,10 +139,10 @@ class Lowering:
 
     opset: int
     constants: dict[str, Array]
-    inside: Container[str] = ()
-    """The names of values that operators within the network read, so that the client cannot compute them."""
     within: Container[str] = ()
-    """Those behind which a network goes on with layers or products: no client computes them."""
+    """The names of values that operators within the network read, so that the client cannot compute them."""
+    before_layers: Container[str] = ()
+    """Those behind which a network goes on with layers or products."""
     scored: Container[str] = ()
     """Those that a Softmax reads, at most moved, scaled and added to: a summand far below zero masks places."""
     whole: Container[str] = ()
@@ -160,6 +160,8 @@ class Lowering:
     """What some values are to be scaled by and added to yet, by name."""
     nodes: list[dict[str, Any]] = field(default_factory=list)
     tensors: dict[str, Floats] = field(default_factory=dict)
+    shares: set[int] = field(default_factory=set)
+    """The values that a Softmax within the network made."""
     quantised: dict[str, Quantised] = field(default_factory=dict)
     """The results of QuantizeLinear, whose values are kept as the numbers that the integers stand for."""
 
@@ -228,7 +230,7 @@ class Lowering:
 
     def is_within(self, site: Site) -> bool:
         """Whether the network goes on behind a node, so that the client does not compute it."""
-        return site.node.output[0] in self.within
+        return any(name in self.within for name in site.node.output)
 
     def value_within(self, site: Site) -> Value:
         """As `value`, of a node within the network that could have been the client's."""
@@ -502,7 +504,7 @@ class Lowering:
             if shaped[place : place + 1] == (count,) and math.prod(shaped[place + 1 :]) == math.prod(after):
                 return self.emit(site, {**op, "axis": place}, [self.reshape(site, before, shaped)], inner)
         name = site.input(0)
-        if site.node.output[0] in self.inside:
+        if self.is_within(site):
             self.refuse_going_on(site, self.values[name], op["of"])
         site.fail(
             f"it reshapes a result of {op['of']} to {[1, *inner]}, where its axis is none",
@@ -565,6 +567,12 @@ class Lowering:
         indices = [int(source(place)) for place in range(count)]
         if indices == list(range(value.inner[axis])):
             return value
+        made = self.nodes[value.index]
+        is_of_two = value.index in self.shares and made["op"]["kind"] == "function"
+        if is_of_two and site.node.output[0] not in self.before_layers:
+            # One of two shares is a Sigmoid, which at the end is the client's.
+            before = self.take(site, self._read_by(made), axis, count, source)
+            return self.emit(site, {"kind": "sigmoid"}, [before], inner)
         return self.emit(site, {"kind": "take", "axis": axis, "indices": indices}, [value], inner)
 
     def zeros_around(self, site: Site, value: Value, before: Sequence[int], after: Sequence[int]) -> Value:

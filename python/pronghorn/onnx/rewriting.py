@@ -8,9 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import NodeProto, helper
 
-from pronghorn.onnx.endings import CLASSIFIER, ending, numbers_of
+from pronghorn.onnx.endings import CLASSIFIER, ending, last_ending, numbers_of
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.normalisation_pattern import normalisation
+from pronghorn.onnx.operators import before_layers
 from pronghorn.onnx.recognition import recognised
 from pronghorn.onnx.registry import name_of
 from pronghorn.onnx.softmaxes import softmax
@@ -29,18 +30,34 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     The replaced nodes stay where others may read them.
     """
     nodes = list(nodes)
-    makers = {node.output[0]: node for node in nodes if node.output}
-    # The probabilities of a classifier are its second output.
-    makers |= {name: node for node in nodes if name_of(node) == CLASSIFIER for name in node.output[1:]}
+    makers = _makers(nodes)
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
 
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
         ways = () if one else (normalisation, softmax, ending, _stacked)
         several = next((made for way in ways if (made := way(node, makers, constants))), None)
-        return several or [one or _gathered(node, makers) or _normalised(node, makers, constants) or node]
+        ways_of_one = (_gathered(node, makers), _normalised(node, makers, constants), _columns(node, constants), node)
+        return several or [one or next(each for each in ways_of_one if each is not None)]
 
-    return [made for node in nodes for made in replaced(node)]
+    return _with_last_endings([made for node in nodes for made in replaced(node)], constants)
+
+
+def _makers(nodes: list[NodeProto]) -> dict[str, NodeProto]:
+    """The node that makes each value."""
+    makers = {node.output[0]: node for node in nodes if node.output}
+    # The probabilities of a classifier are its second output.
+    return makers | {name: node for node in nodes if name_of(node) == CLASSIFIER for name in node.output[1:]}
+
+
+def _with_last_endings(nodes: list[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
+    """The nodes, with ends in other words where no layer comes behind them."""
+    makers, on_the_way = _makers(nodes), before_layers(nodes, constants)
+    found: list[NodeProto] = []
+    for node in nodes:
+        made = None if on_the_way.intersection(node.output) else last_ending(node, makers, constants)
+        found += made or [node]
+    return found
 
 
 def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:
@@ -80,6 +97,18 @@ def _stacked(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str,
         helper.make_node("Sum", values, [total], name=name),
         helper.make_node("Mul", [total, share], node.output, name=name),
     ]
+
+
+def _columns(node: NodeProto, constants: dict[str, Array]) -> NodeProto | None:
+    """Columns that scikit-learn's exporter chooses of a value, as a Gather."""
+    if name_of(node) != "ai.onnx.ml.ArrayFeatureExtractor" or node.input[0] in constants:
+        return None
+    chosen = constants.get(node.input[1])
+    if chosen is None or chosen.dtype.kind not in "iu":
+        return None
+    name = f"{node.output[0]}/columns"
+    constants[name] = chosen.reshape(-1)
+    return helper.make_node("Gather", [node.input[0], name], node.output, name=node.name or node.output[0], axis=-1)
 
 
 def _gathered(node: NodeProto, makers: dict[str, NodeProto]) -> NodeProto | None:

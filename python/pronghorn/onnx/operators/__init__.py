@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 from onnx import NodeProto
 
 from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, PREPARE, PREPARES, UNSUPPORTED
-from pronghorn.onnx.cutting import ENDS, LAYERS
+from pronghorn.onnx.cutting import CLASSES, LAYERS
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.masks import MOVING
@@ -37,9 +37,6 @@ from pronghorn.onnx.site import Site, name_of_node
 
 PRODUCTS = ("Mul", "MatMul", "Div")
 """Operators that multiply or divide."""
-
-WITHIN = ("Exp", "Log", "LogSoftmax", "ReduceL2", "Softmax", "Sqrt")
-"""Operators of ends that run within a network, too."""
 
 
 def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> None:
@@ -91,24 +88,22 @@ def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[st
     nodes, known, found = list(nodes), set(constants), dict[str, list[str]]()
     # What the client would go on with.
     ended = inside(nodes)
-    runs = within(nodes, known)
     for node in nodes:
         if (is_constant(known, node) and not has_graphs(node)) or name_of(node) in OF_SHAPES:
             known.update(node.output)
-        elif name_of(node) not in OPERATORS or _is_left(node, ended, runs):
+        elif name_of(node) not in OPERATORS or _is_left(node, ended):
             found.setdefault(name_of(node), []).append(name_of_node(node))
     return found
 
 
-def _is_left(node: NodeProto, ended: Container[str], runs: Container[str]) -> bool:
+def _is_left(node: NodeProto, ended: Container[str]) -> bool:
     """Whether a node's result is the client's, and others go on with it."""
-    if node.op_type not in ENDS or not any(name in ended for name in node.output):
-        return False
-    return node.op_type not in WITHIN or not any(name in runs for name in node.output)
+    return node.op_type in CLASSES and any(name in ended for name in node.output)
 
 
 def inside(nodes: Iterable[NodeProto]) -> set[str]:
-    """The values that operators read which may not follow one of the client's, some of them behind others that may."""
+    """The values that operators read which may not follow one of the client's, some of them behind others that may: no
+    client computes them."""
     found: set[str] = set()
     for node in reversed(list(nodes)):
         if not _is_on_result(node) or found.intersection(node.output):
@@ -116,19 +111,15 @@ def inside(nodes: Iterable[NodeProto]) -> set[str]:
     return found
 
 
-def within(nodes: Iterable[NodeProto], constants: Container[str]) -> set[str]:
-    """The values behind which a network goes on with layers or with products of computed values.
-
-    What is left otherwise is the client's to do, exactly and for nothing.
-    """
-    nodes = list(nodes)
+def before_layers(nodes: Iterable[NodeProto], constants: Container[str]) -> set[str]:
+    """The values behind which a network goes on with layers or with products of computed values."""
     found: set[str] = set()
-    for node in reversed(nodes):
+    for node in reversed(list(nodes)):
         computed = [name for name in node.input if name and name not in constants]
         goes_on = name_of(node) in LAYERS or (node.op_type in PRODUCTS and len(computed) > 1)
         if goes_on or found.intersection(node.output):
             found.update(computed)
-    return found & inside(nodes)
+    return found
 
 
 def _is_on_result(node: NodeProto) -> bool:

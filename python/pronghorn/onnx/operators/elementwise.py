@@ -89,7 +89,11 @@ def _leaky_relu(lowering: Lowering, site: Site) -> Value:
 
 @operator("Abs", pointwise=True)
 def _abs(lowering: Lowering, site: Site) -> Value:
-    value = lowering.value(site)
+    return magnitude(lowering, site, lowering.value(site))
+
+
+def magnitude(lowering: Lowering, site: Site, value: Value) -> Value:
+    """`|x| = 2 relu(x) - x`."""
     above = lowering.rectified(site, value)
     return lowering.plus(site, lowering.plus(site, above, above), lowering.affine(site, value, mul=-1.0))
 

@@ -50,7 +50,9 @@ def softmax_within(lowering: Lowering, site: Site, score: Score, axis: int) -> V
         some = np.broadcast_to(~found.none, found.kept.shape)
         return only(lowering, site, of_rows(rows), some, lambda shares: shares)
 
-    return lowering.with_axis_first(site, found.scores, axis, with_none)
+    made = lowering.with_axis_first(site, found.scores, axis, with_none)
+    lowering.shares.add(made.index)
+    return made
 
 
 def log_softmax_within(lowering: Lowering, site: Site, score: Score, axis: int) -> Value:

@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from pronghorn.onnx.lowering import Array, Floats, Lowering, Value
+from pronghorn.onnx.operators.elementwise import magnitude
 from pronghorn.onnx.operators.images import channels_of_parts, parts_of_channels
 from pronghorn.onnx.operators.pooling import filled_mean, mean
 from pronghorn.onnx.registry import operator
@@ -84,21 +85,20 @@ def _group_normalization(lowering: Lowering, site: Site) -> Value:
 
 @operator("LpNormalization", unbatched=True)
 def _lp_normalization(lowering: Lowering, site: Site) -> Value:
-    """By the root of the sum of squares over one axis. A norm that exporters expand is no larger than the value."""
+    """By the sum of magnitudes, or the root of the sum of squares, over one axis.
+
+    A norm that exporters expand is no larger than the value.
+    """
     value = lowering.value(site)
     expanded = site.integers("expanded") or []
     sizes = zip(reversed(expanded), reversed(value.shape), strict=False)
     if len(expanded) > len(value.shape) or any(size not in (1, own) for size, own in sizes):
         problem = f"its norm is expanded to {expanded}, beyond its input's shape {list(value.shape)}"
         site.fail(problem, "divide by the norm as it is, which is broadcast")
-    order = site.integer("p", 2)
-    if order == 1:
-        name = site.input(0)
-        divide = f"end the model before it (--output {name}, output={name!r}), and divide by the sum of magnitudes"
-        site.fail("it divides by a norm of order 1", f"{divide} yourself; or take p = 2")
-    if order != 2:
-        site.fail(f"it divides by a norm of order {order}", "take p = 2")
-    return of_unit_length(lowering, site, value, site.axis(site.integer("axis", -1), len(value.shape)))
+    order, axis = site.integer("p", 2), site.axis(site.integer("axis", -1), len(value.shape))
+    if order not in (1, 2):
+        site.fail(f"it divides by a norm of order {order}", "take p = 1 or p = 2")
+    return of_sum_one(lowering, site, value, axis) if order == 1 else of_unit_length(lowering, site, value, axis)
 
 
 def _last_axes(lowering: Lowering, site: Site) -> tuple[Value, list[int]]:
@@ -112,6 +112,17 @@ def of_unit_length(lowering: Lowering, site: Site, value: Value, axis: int) -> V
     """`x / sqrt(sum(x^2))` over an axis (batch counted); zeros stay zeros."""
     count = value.shape[axis]
     return normalised(lowering, site, value, [axis], 0.0, np.full(count, 1 / math.sqrt(count)), centred=False)
+
+
+def of_sum_one(lowering: Lowering, site: Site, value: Value, axis: int) -> Value:
+    """`x / sum(|x|)` over an axis (batch counted); zeros stay zeros."""
+    lowering.keeps_images(site, value, [axis])
+
+    def of_rows(rows: Value) -> Value:
+        part, full = filled_mean(lowering, site, magnitude(lowering, site, rows), 1, keep=True)
+        return lowering.times(site, rows, lowering.function(site, part, "reciprocal", scale=1 / full))
+
+    return lowering.with_axis_first(site, value, axis, of_rows)
 
 
 def normalised(

@@ -23,7 +23,7 @@ NEARLY_ONE = 0.98
 def _quantize(lowering: Lowering, site: Site) -> Value:
     value, found = lowering.value(site), _scale(lowering, site)
     lowering.quantised[site.node.output[0]] = found
-    is_inside = site.node.output[0] in lowering.inside
+    is_inside = lowering.is_within(site)
     finish = lowering.without_sigmoid(value) if is_inside else lowering.finish_of(value)
     if finish in UNBOUNDED:
         name = site.input(0)

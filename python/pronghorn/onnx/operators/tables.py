@@ -6,9 +6,13 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Array, Lowering, Value
-from pronghorn.onnx.operators.normalisations import of_unit_length
+from pronghorn.onnx.operators.exponentials import softmax_within
+from pronghorn.onnx.operators.normalisations import of_sum_one, of_unit_length
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
+
+POSITIVE = ("exp", "reciprocal", "sigmoid", "softplus")
+"""Functions that are positive."""
 
 
 @operator("ai.onnx.ml.Scaler")
@@ -66,6 +70,8 @@ def _linear_classifier(lowering: Lowering, site: Site) -> list[Value | None]:
         # Two probabilities that add up to 1.
         transform, matrix, bias = "SOFTMAX", matrix / 2, bias / 2
     scores = lowering.linear(site, value, matrix, bias)
+    if transform == "SOFTMAX" and lowering.is_within(site):
+        return [None, softmax_within(lowering, site, (scores, None), 1)]
     finish = {"SOFTMAX": "softmax", "LOGISTIC": "sigmoid"}.get(transform)
     return [None, scores if finish is None else lowering.emit(site, {"kind": finish}, [scores], scores.inner)]
 
@@ -74,13 +80,17 @@ def _linear_classifier(lowering: Lowering, site: Site) -> list[Value | None]:
 def _normalizer(lowering: Lowering, site: Site) -> Value:
     value, norm = lowering.value(site), site.text("norm", "MAX")
     finish = lowering.finish_of(value)
-    if norm == "L1" and finish == "softmax" and len(value.shape) == 2:
+    if norm == "L1" and len(value.shape) == 2 and (finish == "softmax" or value.index in lowering.shares):
         return value  # Its sum is 1 already.
     if norm == "L2" and finish is None and len(value.shape) == 2:
         return of_unit_length(lowering, site, value, 1)
     if norm == "L1" and finish == "sigmoid" and (scores := _opposite_scores(lowering, value)) is not None:
         halves = lowering.affine(site, scores, mul=0.5)
         return lowering.emit(site, {"kind": "softmax"}, [halves], halves.inner)
+    # Of zeros shares may be equal.
+    divides = norm == "L1" and not (site.integer("equal", 0) and _may_be_zero(lowering, value))
+    if divides and len(value.shape) == 2 and lowering.without_sigmoid(value) is None:
+        return of_sum_one(lowering, site, value, 1)
     problem = f"it divides each row by its norm ({norm}), which is not supported"
     if value.index == 0:
         site.fail(problem, "normalise before sending, and export the model without it")
@@ -89,6 +99,19 @@ def _normalizer(lowering: Lowering, site: Site) -> Value:
     name = site.input(0)
     divide = "divide each row by its sum" if norm == "L1" else "divide each row by its norm"
     site.fail(problem, f"end the model before it (--output {name}, output={name!r}), and {divide}")
+
+
+def _may_be_zero(lowering: Lowering, value: Value) -> bool:
+    """Whether a value may be zero, as it is made of other functions than such that are positive."""
+    pending = [value.index]
+    while pending:
+        node = lowering.nodes[pending.pop()]
+        op = node["op"]
+        if op["kind"] in ("concat", "reshape", "take", "transpose"):
+            pending += node["inputs"]
+        elif op.get("function", op).get("name", op["kind"]) not in POSITIVE:
+            return True
+    return False
 
 
 def _opposite_scores(lowering: Lowering, value: Value) -> Value | None:
@@ -115,21 +138,9 @@ def _is_opposite(rows: Array) -> bool:
 
 @operator("ai.onnx.ml.ArrayFeatureExtractor", on_result=True)
 def _array_feature_extractor(lowering: Lowering, site: Site) -> Value:
-    if site.input(0) in lowering.constants:
-        return _label(lowering, site)
-    value, chosen = lowering.value(site), lowering.integers(site, 1)
-    columns = value.shape[-1]
-    if kind := lowering.finish_of(value):
-        lowering.refuse_going_on(site, value, kind)
-    if chosen is None or len(value.shape) != 2:
-        site.fail("it chooses columns of a value that is not a row of numbers", f"choose after the model, {CUT}")
-    if not chosen or min(chosen) < 0 or max(chosen) >= columns:
-        site.fail(f"it chooses columns that do not exist among {columns}", "repair the model")
-    return lowering.take(site, value, 0, len(chosen), chosen.__getitem__)
-
-
-def _label(lowering: Lowering, site: Site) -> Value:
-    """The label of a class, which must be its number."""
+    """The label of a class, which must be its number. Columns of a value are a Gather (rewriting.py)."""
+    if site.input(0) in lowering.values:
+        site.fail("it chooses columns by numbers that are not constant", f"choose after the model, {CUT}")
     classes, value = lowering.constant(site, 0), lowering.value(site, 1)
     numbered = classes is not None and np.array_equal(classes.reshape(-1), np.arange(classes.size))
     if not numbered or lowering.finish_of(value) != "arg_max":
