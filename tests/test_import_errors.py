@@ -68,7 +68,7 @@ def test_constants_that_an_exporter_left_out_are_named() -> None:
         ([node("Add", "x c", "y")], (1, 2, 1, 1), {"c": floats(4, 2, 3, 3)}, "does not fit"),
         ([node("Add", "x c", "y")], ("N", 3), {"c": floats(4, 1, 3)}, "does not fit"),
         ([node("Where", "b x c", "y")], (1, 3), {"b": np.ones(3), "c": floats(3)}, "booleans"),
-        ([node("Greater", "x h", "b"), node("Where", "b x h", "y")], (1, 3), {}, "not supported"),
+        ([node("Greater", "x h", "b"), node("Where", "b x c", "y")], (1, 3), {"c": floats(3)}, "not supported"),
         ([node("Gemm", "x w", "y", transA=1)], (1, 5), {"w": floats(1, 3)}, "transA"),
         ([node("Gemm", "x w", "y")], (1, 4), GEMM, "does not fit"),
         ([node("Conv", "x w", "y")], (1, 2, 6, 6, 6), {"w": floats(2, 2, 3, 3, 3)}, "3 spatial dimensions"),

@@ -8,7 +8,7 @@ Pronghorn knows, on points where all of them differ, that function takes its pla
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -85,12 +85,8 @@ def _function(
     """The ONNX operator that computes the last of some nodes from `leaf`, and its attributes."""
 
     def results(points: Points) -> Points:
-        values: dict[str, Points] = {leaf: points}
-        with np.errstate(all="ignore"):
-            # They were found from the last to the first.
-            for node in reversed(inside):
-                values[node.output[0]] = _evaluate(node, values, constants)
-        return values[inside[0].output[0]]
+        # They were found from the last to the first.
+        return evaluated(inside[::-1], leaf, points, constants)[inside[0].output[0]]
 
     try:
         found, threshold = results(POINTS), _threshold(results)
@@ -128,6 +124,17 @@ def _threshold(results: Callable[[Points], Points]) -> float | None:
     found, wanted = results(points), points - np.clip(points, -threshold, threshold)
     alike = found.shape == wanted.shape and np.allclose(found, wanted, rtol=1e-4, atol=1e-4 * threshold)
     return threshold if alike else None
+
+
+def evaluated(
+    nodes: Iterable[NodeProto], leaf: str, points: Points, constants: Mapping[str, Array]
+) -> dict[str, Points]:
+    """The results of nodes in their order at points of one value, by name."""
+    values: dict[str, Points] = {leaf: points}
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            values[node.output[0]] = _evaluate(node, values, constants)
+    return values
 
 
 def _evaluate(node: NodeProto, values: Mapping[str, Points], constants: Mapping[str, Array]) -> Points:
@@ -175,7 +182,12 @@ POINTWISE: dict[str, Callable[[list[Points], dict[str, float]], Points]] = {
     "Max": lambda inputs, _: np.maximum(inputs[0], inputs[1]),
     "Min": lambda inputs, _: np.minimum(inputs[0], inputs[1]),
     "Greater": lambda inputs, _: np.asarray(inputs[0] > inputs[1], np.float64),
+    "GreaterOrEqual": lambda inputs, _: np.asarray(inputs[0] >= inputs[1], np.float64),
     "Less": lambda inputs, _: np.asarray(inputs[0] < inputs[1], np.float64),
+    "LessOrEqual": lambda inputs, _: np.asarray(inputs[0] <= inputs[1], np.float64),
+    "And": lambda inputs, _: np.minimum(inputs[0], inputs[1]),
+    "Or": lambda inputs, _: np.maximum(inputs[0], inputs[1]),
+    "Not": lambda inputs, _: 1 - inputs[0],
     "Where": lambda inputs, _: np.where(inputs[0] > 0, inputs[1], inputs[2]),
     "Abs": lambda inputs, _: np.abs(inputs[0]),
     "Neg": lambda inputs, _: -inputs[0],

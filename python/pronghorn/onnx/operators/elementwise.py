@@ -18,7 +18,8 @@ def _relu(lowering: Lowering, site: Site) -> Value:
 
 @operator("Clip", pointwise=True)
 def _clip(lowering: Lowering, site: Site) -> Value:
-    if site.opset >= 11:
+    # Those that are made of other nodes have their bounds as inputs.
+    if site.opset >= 11 or len(site.node.input) > 1:
         low, high = lowering.scalar(site, 1), lowering.scalar(site, 2)
         made = at_least(lowering, site, 0, low) if high is None else None
         return lowering.clip(site, lowering.value(site), low, high) if made is None else made

@@ -1,0 +1,134 @@
+"""Choices by a comparison: those without a jump run, and no others."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from onnx import NodeProto, TensorProto
+
+import pronghorn
+from helpers import check, model, node
+from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx import import_onnx
+
+SHAPE = ("N", 6)
+
+CONSTANTS = {
+    "zero": np.float32(0),
+    "half": np.float32(0.5),
+    "one": np.float32(1),
+    "minus": np.float32(-1),
+    "three": np.array([3], np.float32),
+    "slope": np.float32(0.1),
+}
+
+HUBER = [
+    node("Abs", "x", "a"),
+    node("Less", "a one", "c"),
+    node("Mul", "x half", "h"),
+    node("Mul", "h x", "q"),
+    node("Sub", "a half", "l"),
+    node("Where", "c q l", "y"),
+]
+
+ACTIVATIONS: dict[str, list[NodeProto]] = {
+    "relu": [node("Less", "x zero", "c"), node("Where", "c zero x", "y")],
+    "leaky_relu": [node("Greater", "x zero", "c"), node("Mul", "x slope", "m"), node("Where", "c x m", "y")],
+    "elu": [
+        node("GreaterOrEqual", "x zero", "c"),
+        node("Exp", "x", "e"),
+        node("Sub", "e one", "d"),
+        node("Mul", "d half", "m"),
+        node("Where", "c x m", "y"),
+    ],
+}
+
+CHOICES: dict[str, list[NodeProto]] = {
+    "huber": HUBER,
+    "a constant first": [
+        node("Less", "one x", "c"),
+        node("Mul", "x x", "s"),
+        node("Where", "c s x", "y"),
+    ],
+    "clipped": [
+        node("Greater", "x one", "c"),
+        node("Where", "c one x", "m"),
+        node("Less", "m minus", "d"),
+        node("Where", "d minus m", "y"),
+    ],
+    "between": [
+        node("LessOrEqual", "x one", "c"),
+        node("GreaterOrEqual", "x minus", "d"),
+        node("And", "c d", "e"),
+        node("Not", "e", "f"),
+        node("Mul", "x x", "s"),
+        node("Where", "f one s", "y"),
+    ],
+    "one in another": [
+        node("Greater", "x one", "c"),
+        node("Greater", "x zero", "d"),
+        node("Where", "d x zero", "r"),
+        node("Sub", "x one", "l"),
+        node("Mul", "l slope", "m"),
+        node("Add", "m one", "n"),
+        node("Where", "c n r", "y"),
+    ],
+    "the larger of two": [node("Mul", "x slope", "m"), node("Greater", "x m", "c"), node("Where", "c x m", "y")],
+    "the smaller of two": [node("Sub", "one x", "m"), node("GreaterOrEqual", "x m", "c"), node("Where", "c m x", "y")],
+}
+
+
+def chosen(nodes: list[NodeProto]) -> pronghorn.onnx.ImportedModel:
+    used = {name for each in nodes for name in each.input}
+    proto = model(nodes, SHAPE, {name: value for name, value in CONSTANTS.items() if name in used})
+    inputs = np.linspace(-4, 4, 96, dtype=np.float32).reshape(-1, 6)
+    return check(proto, inputs=np.concatenate([inputs, np.float32([[0, 1, -1, 3, 0.5, 100]])]))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations(name: str) -> None:
+    nodes = json.loads(chosen(ACTIVATIONS[name]).graph_json)["nodes"]
+    assert len(nodes) == 2
+    op = nodes[1]["op"]
+    assert op.get("function", {}).get("name", op["kind"]) == name
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_without_a_jump(name: str) -> None:
+    chosen(CHOICES[name])
+
+
+def test_errors_are_those_of_the_plan() -> None:
+    random = np.random.default_rng(6)
+    matrix = random.standard_normal((6, 4)).astype(np.float32)
+    nodes = [node("MatMul", "i w", "x"), *HUBER]
+    constants = {"w": matrix, **{name: CONSTANTS[name] for name in ("half", "one")}}
+    proto = model(nodes, ("N", 6), constants, inputs=("i",))
+    loaded = pronghorn.load(proto, samples=random.standard_normal((100, 6)).astype(np.float32))
+    held_out = random.standard_normal((200, 6)).astype(np.float32)
+    assert loaded.verify(held_out[:4]).disagreements == 0
+    report = loaded.verify(held_out, secure=False)
+    assert report.expected_error is not None
+    assert report.relative_error < 2 * report.expected_error
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Greater", "x half", "c"), node("Where", "c x zero", "y")],
+        [node("Abs", "x", "a"), node("LessOrEqual", "a half", "c"), node("Where", "c zero x", "y")],
+        # Next to zero, too.
+        [node("Greater", "x slope", "c"), node("Where", "c x zero", "y")],
+        [node("Greater", "x row", "c"), node("Where", "c x zero", "y")],
+        [node("Softplus", "x", "s"), node("Greater", "s one", "c"), node("Where", "c x one", "y")],
+        [node("Equal", "x one", "c"), node("Where", "c x one", "y")],
+        [node("Greater", "x zero", "c"), node("Cast", "c", "y", to=TensorProto.FLOAT)],
+    ],
+)
+def test_jumps_are_refused(nodes: list[NodeProto]) -> None:
+    constants = CONSTANTS | {"row": np.linspace(-1, 1, 6, dtype=np.float32), "slope": np.float32(0.01)}
+    used = {name for each in nodes for name in each.input}
+    with pytest.raises(UnsupportedModelError, match="it jumps"):
+        import_onnx(model(nodes, SHAPE, {name: value for name, value in constants.items() if name in used}))
