@@ -96,7 +96,7 @@ EXAMPLES = {
     "MatMul of values": Example(["t"], shape=SEQUENCE, before=[("Transpose", ["v"], ["t"], {"perm": [0, 2, 1]})]),
     "ReduceLogSumExp": Example(attributes={"axes": [1]}, shape=ROW),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), Example()),
-    **dict.fromkeys(("Softmax", "ArgMax"), Example(attributes={"axis": 1}, shape=ROW, last=True)),
+    **dict.fromkeys(("Softmax", "ArgMax", "ArgMin"), Example(attributes={"axis": 1}, shape=ROW, last=True)),
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min"), Example([floats(4, 1, 1) + 3])),
     **dict.fromkeys(
         ("Add of values", "Sub of values", "Mul of values", "Max of values", "Min of values"), Example(["x"])
@@ -117,8 +117,15 @@ EXAMPLES = {
     "GroupNormalization": Example([floats(4), floats(4)], {"num_groups": 2}, opset=21),
     "RMSNormalization": Example([floats(6)], shape=SEQUENCE, opset=23),
     "LpNormalization": Example(attributes={"axis": 1}, shape=SEQUENCE),
+    "LpNormalization, order 1": Example(attributes={"axis": 1, "p": 1}, shape=SEQUENCE),
+    "Einsum": Example([floats(6, 4)], {"equation": "bij,jk->bik"}, SEQUENCE),
+    "GatherElements": Example([np.arange(8).reshape(1, 2, 2, 2) % 4], {"axis": 2}),
     "LogSoftmax": Example(attributes={"axis": 1}, shape=ROW, last=True),
     **dict.fromkeys(("Exp", "Log", "Sqrt"), Example(shape=ROW, last=True)),
+    "ReduceL1": Example(attributes={"axes": [1]}, shape=ROW),
+    "ReduceLogSum": Example(
+        attributes={"axes": [1]}, shape=ROW, before=[("Softplus", ["v"], ["p"], {})], value="p", last=True
+    ),
     "ReduceL2": Example(attributes={"axes": [1]}, shape=ROW, last=True),
     "ReduceSumSquare": Example(attributes={"axes": [1]}, shape=ROW),
     "Softmax over an axis": Example(attributes={"axis": 1}, last=True),
@@ -140,6 +147,7 @@ EXAMPLES = {
     "PRelu": Example([np.abs(floats(4, 1, 1))]),
     "Pad": Example([integers(0, 0, 1, 1, 0, 0, 1, 1)]),
     "Pow": Example([np.float32(2)]),
+    "Pow, a real exponent": Example([np.float32(1.5)], shape=ROW, before=[("Softplus", ["v"], ["p"], {})], value="p"),
     "QuantizeLinear": Example(SCALE, after=[("DequantizeLinear", ["y", "c1", "c2"], ["z"], {})]),
     "ReduceSum": Example([integers(2, 3)]),
     "Reshape": Example([integers(1, 16, 4)]),
@@ -158,6 +166,7 @@ EXAMPLES = {
     "Sum": Example(["x"]),
     "Tile": Example([integers(1, 1, 2, 1)]),
     "Transpose": Example(attributes={"perm": [0, 2, 3, 1]}),
+    "Trilu": Example(shape=SEQUENCE),
     "Unsqueeze": Example([integers(1)]),
     "Upsample": Example([SCALES], opset=9),
     "Where": Example(["v", np.float32(0)], value="c"),

@@ -78,7 +78,12 @@ def test_constants_that_an_exporter_left_out_are_named() -> None:
         ([node("Conv", "x w", "y", pads=[-1, 0, 0, 0])], IMAGE, {"w": floats(2, 2, 3, 3)}, "pads"),
         ([node("Conv", "x h", "y")], (1, 1, 6, 6), {}, "not a constant"),
         ([node("Pad", "x p", "y", mode="reflect")], IMAGE, {"p": np.array([0, 0, 6, 1, 0, 0, 1, 1])}, "reflect"),
-        ([node("Pad", "x p v", "y")], IMAGE, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.float32(2)}, "zeros"),
+        (
+            [node("Pad", "x p v", "y")],
+            IMAGE,
+            {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.float32(np.inf)},
+            "a number",
+        ),
         ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([0, 0, -6, 0, 0, 0, 0, 0])}, "every dimension"),
         ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([1, 0, 0, 0, 0, 0, 0, 0])}, "batch"),
         ([node("Concat", "x x", "y", axis=0)], ("N", *IMAGE[1:]), {}, "batch"),

@@ -45,7 +45,6 @@ UNSUPPORTED = {
         ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention"),
         ("it is several operators in one", "export with opset 17, which writes MatMul, Softmax and MatMul"),
     ),
-    "Einsum": ("it may multiply matrices that are both computed", "write it with MatMul and a constant matrix"),
     "ai.onnx.ml.SVMClassifier": (
         "its classes follow from votes over support vectors",
         "train LinearSVC or LogisticRegression, or a multilayer perceptron",

@@ -59,20 +59,35 @@ def _pow(lowering: Lowering, site: Site) -> Value:
         site.fail(problem, f"only positive constants are raised, at the end of a model: write it another way, {CUT}")
     value, exponent = lowering.value(site), lowering.required(site, 1)
     power = float(exponent.reshape(())) if exponent.size == 1 else math.nan
-    if not power.is_integer():
-        lowering.refuse_cut_off(site, "it takes roots of whole numbers")
+    if power < 0 or not power.is_integer():
+        lowering.refuse_cut_off(site, "it takes roots or quotients of whole numbers")
     if math.isclose(power, 0.5, rel_tol=1e-6):
         return lowering.root(site, value)
-    if not (power.is_integer() and 1 <= power <= MAX_POWER):
-        site.fail(f"only whole exponents from 1 to {MAX_POWER} are supported", f"replace it by a polynomial, {CUT}")
-    # By squaring, from the second-highest bit of the exponent down: the fewest products one after
-    # the other.
+    if power == 0 or not abs(power) <= MAX_POWER:
+        problem = f"only exponents to {MAX_POWER} that are one number are supported"
+        site.fail(problem, f"replace it by a polynomial, {CUT}")
+    if not power.is_integer():
+        return _real_power(lowering, site, value, power)
+    made = _whole_power(lowering, site, value, abs(int(power)))
+    return made if power > 0 else lowering.reciprocal(site, made)
+
+
+def _whole_power(lowering: Lowering, site: Site, value: Value, power: int) -> Value:
+    """By squaring, from the second-highest bit of the exponent down: the fewest products one after the other."""
     result = value
-    for bit in bin(int(power))[3:]:
+    for bit in bin(power)[3:]:
         result = lowering.times(site, result, result)
         if bit == "1":
             result = lowering.times(site, result, value)
     return result
+
+
+def _real_power(lowering: Lowering, site: Site, value: Value, power: float) -> Value:
+    """A power of positive values: `exp(power log(x))`, whose exponential at the end of the model is the client's."""
+    logarithm = lowering.affine(site, lowering.function(site, value, "log"), mul=power)
+    if lowering.is_within(site):
+        return lowering.function(site, logarithm, "exp")
+    return lowering.emit(site, {"kind": "exp"}, [logarithm], logarithm.inner)
 
 
 def _arithmetic_values(lowering: Lowering, site: Site, kind: str) -> Value:

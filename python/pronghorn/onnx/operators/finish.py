@@ -8,7 +8,7 @@ from typing import Any
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import OTHER_AXIS, Lowering, Value
-from pronghorn.onnx.masks import apart, at_the_end
+from pronghorn.onnx.masks import Score, apart, at_the_end
 from pronghorn.onnx.operators.exponentials import log_softmax_within, softmax_within
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -75,7 +75,19 @@ def _log_softmax(lowering: Lowering, site: Site) -> Value:
 
 @operator("ArgMax", on_result=True, unbatched=True)
 def _arg_max(lowering: Lowering, site: Site) -> Value:
-    score = lowering.score(site)
+    return _largest(lowering, site, lowering.score(site))
+
+
+@operator("ArgMin", unbatched=True)
+def _arg_min(lowering: Lowering, site: Site) -> Value:
+    """The index of the largest of the negative values."""
+    value = lowering.value(site)
+    negative = lowering.affine(site, Value(value.index, (1, *value.inner)), mul=-1.0)
+    return _largest(lowering, site, (lowering.in_shape_of(value, negative), None))
+
+
+def _largest(lowering: Lowering, site: Site, score: Score) -> Value:
+    """The index of the largest value over the axis of a node."""
     value, mask = score
     rank = len(value.shape)
     axis = site.axis(site.integer("axis", 0), rank)
@@ -84,7 +96,7 @@ def _arg_max(lowering: Lowering, site: Site) -> Value:
         value = at_the_end(lowering, site, score, _axis(lowering, site, value, [axis]) + int(value.batched))
     keep = site.integer("keepdims", 1)
     if site.integer("select_last_index", 0):
-        site.fail("select_last_index is not supported", "the first of equal values is taken")
+        site.fail("select_last_index is not supported", "export it with 0: of equal values the first is taken then")
     if value.batched and _is_whole(value, [axis]):
         result = lowering.emit(site, {"kind": "arg_max"}, [value], [1] if keep else [])
         return lowering.reshape(site, result, [1] * (rank - 1 if keep else rank - 2))

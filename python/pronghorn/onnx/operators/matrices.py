@@ -84,6 +84,55 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
     )
 
 
+@operator("Trilu", unbatched=True)
+def _trilu(lowering: Lowering, site: Site) -> Value:
+    """The part of matrices above a diagonal, or below it; zeros elsewhere."""
+    value, given = lowering.value(site), lowering.integers(site, 1) or [0]
+    if len(value.inner) < 2 or len(given) != 1:
+        site.fail(
+            f"its input of shape {list(value.shape)} has no matrices, or it has no one diagonal", "repair the model"
+        )
+    ones = np.ones(value.inner[-2:], np.float32)
+    kept = np.triu(ones, given[0]) if site.integer("upper", 1) else np.tril(ones, given[0])
+    return lowering.in_shape_of(value, lowering.affine(site, Value(value.index, (1, *value.inner)), mul=kept))
+
+
+@operator("Einsum", unbatched=True)
+def _einsum(lowering: Lowering, site: Site) -> Value:
+    """A product with one constant matrix, as `bik,kj->bij` is."""
+    names = [site.input(at) for at in range(len(site.node.input))]
+    computed = [at for at, name in enumerate(names) if name in lowering.values]
+    if len(names) != 2 or len(computed) != 1:
+        site.fail("it multiplies values that are both computed", f"write it with MatMul, {CUT}")
+    value, constant = lowering.value(site, computed[0]), lowering.required(site, 1 - computed[0])
+    left, arrow, result = site.text("equation", "").replace(" ", "").partition("->")
+    terms = left.split(",")
+    axes, others = (terms[computed[0]], terms[1 - computed[0]]) if len(terms) == 2 else ("", "")
+    summed = [axis for axis in axes if axis in others]
+    free = [axis for axis in axes if axis not in others]
+    made = [axis for axis in others if axis not in axes]
+    fits = len(axes) == len(value.shape) and len(others) == constant.ndim
+    each_once = all(len(set(term)) == len(term) for term in (axes, others, result))
+    if not (arrow and fits and each_once and summed and sorted(result) == sorted([*free, *made])):
+        site.fail(
+            f"its equation {site.text('equation', '')!r} is no product with a matrix", f"write it with MatMul, {CUT}"
+        )
+    if not value.batched or axes[0] not in free or result[0] != axes[0]:
+        site.fail("the batch is not first in its values, or it sums over the batch", "keep the batch first")
+    sizes = dict(zip((*others, *axes), (*constant.shape, *value.shape), strict=True))
+    if any(constant.shape[others.index(axis)] != sizes[axis] for axis in summed):
+        site.fail(f"a constant of shape {list(constant.shape)} does not fit {list(value.shape)}", "repair the model")
+    matrix = constant.transpose([others.index(axis) for axis in (*made, *summed)])
+    weight = matrix.reshape(math.prod(sizes[axis] for axis in made), -1)
+    order = [axes.index(axis) - 1 for axis in (*free[1:], *summed)]
+    last = lowering.transpose(site, value, order)
+    rows = [sizes[axis] for axis in free[1:]]
+    product = _matmul_last(lowering, site, lowering.reshape(site, last, (*rows, weight.shape[1])), weight)
+    shaped = lowering.reshape(site, product, (*rows, *(sizes[axis] for axis in made)))
+    there = [*free[1:], *made]
+    return lowering.transpose(site, shaped, [there.index(axis) for axis in result[1:]])
+
+
 def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
     """`(batch, ..., M, K)` times `(batch, ..., K, N)`, both computed, as in attention: all products of two values, of
     which `K` each are added up.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.operators.elementwise import magnitude
 from pronghorn.onnx.operators.images import as_image, channels_of_parts, like, parts_of_channels, spatial_of
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -70,6 +71,22 @@ def _reduce_squares(lowering: Lowering, site: Site) -> Value:
     if site.operator == "ReduceSumSquare":
         return total
     return lowering.in_shape_of(total, lowering.root(site, total))
+
+
+@operator("ReduceL1", unbatched=True)
+def _reduce_magnitudes(lowering: Lowering, site: Site) -> Value:
+    value = lowering.value(site)
+    magnitudes = lowering.in_shape_of(value, magnitude(lowering, site, value))
+    return _over_axes(lowering, site, magnitudes, "ReduceSum")
+
+
+@operator("ReduceLogSum", unbatched=True)
+def _reduce_log_sum(lowering: Lowering, site: Site) -> Value:
+    """The logarithm of a sum, which at the end of the model is the client's."""
+    total = _over_axes(lowering, site, lowering.value(site), "ReduceSum")
+    if lowering.is_within(site):
+        return lowering.in_shape_of(total, lowering.function(site, total, "log"))
+    return lowering.in_shape_of(total, lowering.emit(site, {"kind": "log"}, [total], total.inner))
 
 
 @operator("ReduceMin", unbatched=True)

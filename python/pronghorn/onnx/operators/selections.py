@@ -117,6 +117,24 @@ def _gather_nd(lowering: Lowering, site: Site) -> Value:
     return lowering.transpose(site, found, [order.index(axis) for axis in after[1:]])
 
 
+@operator("GatherElements")
+def _gather_elements(lowering: Lowering, site: Site) -> Value:
+    """For each place of the result a place along one axis."""
+    value, indices = lowering.value(site), lowering.constant(site, 1)
+    axis = site.axis(site.integer("axis", 0), len(value.shape))
+    if indices is None or indices.dtype.kind not in "iu" or indices.ndim != len(value.shape) or indices.size == 0:
+        site.fail("its indices are no constant whole numbers of as many dimensions", f"index by a constant, {CUT}")
+    site.not_batch([axis])
+    if not lowering.one_image:
+        site.fail("its indices are those of one image", "export with a batch of 1, or choose with Gather")
+    places = np.indices(indices.shape)
+    places[axis] = indices
+    flat = _flat(site, np.moveaxis(places, 0, -1).reshape(-1, len(value.shape)), list(value.shape))
+    row = lowering.reshape(site, value, (math.prod(value.inner),))
+    taken = lowering.take(site, row, 0, len(flat), flat.__getitem__)
+    return lowering.reshape_onnx(site, taken, indices.shape)
+
+
 def _flat(site: Site, indices: Array, sizes: list[int]) -> list[int]:
     """Places of several axes, a row each, as places of one axis that has all of them."""
     if ((indices < -np.array(sizes)) | (indices >= sizes)).any():

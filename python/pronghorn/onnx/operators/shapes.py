@@ -152,16 +152,19 @@ def _pad(lowering: Lowering, site: Site) -> Value:
         fill = lowering.scalar(site, 2)
         if axes is not None and pads is not None and len(pads) == 2 * axes.size:
             pads = _pads_of_axes(pads, site.axes([int(axis) for axis in axes.flat], rank), rank)
-    if mode not in ("constant", *BORDERS) or (mode == "constant" and fill):
-        advice = f"pad with zeros or with mode {', '.join(BORDERS)}"
-        site.fail(f"mode {mode} with value {fill or 0} is not supported", advice)
+    fill = (fill or 0.0) if mode == "constant" else 0.0
+    if mode not in ("constant", *BORDERS) or not math.isfinite(fill):
+        site.fail(f"mode {mode} with value {fill} is not supported", f"pad with a number or mode {', '.join(BORDERS)}")
     if pads is None or len(pads) != 2 * rank:
         site.fail(f"pads {pads} are not two numbers for each of {rank} dimensions", "repair the model")
     site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
     value = _cropped(lowering, site, value, pads)
     before, after = ([max(size, 0) for size in sizes] for sizes in (pads[1:rank], pads[rank + 1 :]))
-    make = lowering.zeros_around if mode == "constant" else partial(_bordered, lowering)
-    return make(site, value, before, after)
+    if mode != "constant":
+        return _bordered(lowering, site, value, before, after)
+    # What is added and taken off becomes part of layers, and zeros the constant.
+    padded = lowering.zeros_around(site, lowering.affine(site, value, add=-fill), before, after)
+    return lowering.affine(site, padded, add=fill)
 
 
 BORDERS: dict[str, Callable[[int, int], int]] = {
