@@ -268,6 +268,22 @@ def test_jumps_within_a_network_are_activations() -> None:
     assert refused(model([*scaled, *last[2:]], (1, 5), constants)).advice.startswith("compare features before sending")
 
 
+def test_indices_that_are_compared_first_look_up_rows() -> None:
+    """Keras' Embedding takes negative indices as such from the end."""
+    nodes = [
+        node("Cast", "x", "i", to=TensorProto.FLOAT),
+        node("Less", "i zero", "c"),
+        node("Add", "i count", "n"),
+        node("Where", "c n i", "w"),
+        node("Cast", "w", "k", to=TensorProto.INT64),
+        node("Gather", "table k", "y"),
+    ]
+    constants = {"zero": np.float32(0), "count": np.float32(5), "table": floats(5, 3)}
+    error = refused(model(nodes, ("N", 4), constants, dtype=TensorProto.INT64))
+    assert "looks up rows of a table" in str(error)
+    assert error.advice.startswith("let the model take one-hot rows")
+
+
 def attention(kind: str, after: list[onnx.NodeProto]) -> onnx.ModelProto:
     """A softmax or the largest over two parts of the channels, in another shape where that axis is none."""
     nodes = [

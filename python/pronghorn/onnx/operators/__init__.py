@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from onnx import NodeProto
 
-from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, PREPARE, PREPARES, UNSUPPORTED
+from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, LOOK_UP, PREPARE, PREPARES, UNSUPPORTED
 from pronghorn.onnx.cutting import CLASSES, LAYERS
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
@@ -57,6 +57,8 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
         return
     operator = OPERATORS.get(site.operator)
     if operator is None:
+        if site.operator in COMPARISONS and _looks_up(lowering):
+            site.fail(*LOOK_UP)
         others = "replace it by operators that docs/operators.md lists"
         usual = "this operator is not supported", DOMAIN_HINTS.get(node.domain, others)
         reason, advice = UNSUPPORTED.get(site.operator, usual)
@@ -81,6 +83,12 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
         mask, before = lowering.masks[node.input[0]], lowering.values[node.input[0]].shape
         lowering.masks[node.output[0]] = mask.moved(site, before, found[node.output[0]].shape)
     lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
+
+
+def _looks_up(lowering: Lowering) -> bool:
+    """Whether rows of a table are looked up, before which Keras compares indices with zero."""
+    gathers = (node for node in lowering.network if node.op_type == "Gather")
+    return any(node.input[0] in lowering.constants and node.input[1] not in lowering.constants for node in gathers)
 
 
 def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[str, list[str]]:
