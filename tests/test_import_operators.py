@@ -54,6 +54,28 @@ def test_conv_without_bias_has_explicit_kernel_shape() -> None:
         import_onnx(model([node("Conv", "x w", "y", kernel_shape=[3, 3])], (1, 1, 5, 5), weights))
 
 
+def test_means_of_one_window_that_leaves_places_out() -> None:
+    """Sums of many bits are made in stages, over the places of the window alone."""
+    random = np.random.default_rng(3)
+    weights = {
+        "w": random.standard_normal((4, 4, 1, 1)).astype(np.float32),
+        "v": random.standard_normal((4, 1, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        node("Conv", "x w", "a"),
+        node("Conv", "x v", "b", group=4, pads=[1, 1, 1, 1]),
+        node("Add", "a b", "s"),
+        node("AveragePool", "s", "y", kernel_shape=[3, 3], strides=[3, 3]),
+    ]
+    samples = random.standard_normal((20, 4, 5, 5)).astype(np.float32)
+    proto = model(nodes, ("N", 4, 5, 5), weights)
+    assert check(proto, inputs=samples).output_shape == (4, 1, 1)
+    many = pronghorn.load(proto, samples=samples, weight_bits=13, input_bits=13, error=1.0)
+    expected = many.plan().expected_error
+    assert expected is not None
+    assert expected.error < 0.01
+
+
 @settings(max_examples=60)
 @given(
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),

@@ -68,7 +68,8 @@ impl Builder<'_> {
     ) -> Result<Option<usize>, QuantiseError> {
         let shape = &self.graph.nodes[self.current].shape;
         let size = [shape[1], shape[2]];
-        'ways: for stages in ways(window, size) {
+        let image = &self.graph.nodes[input].shape;
+        'ways: for stages in ways(window, [image[1], image[2]], size) {
             let (mut value, mut elements) = (self.place[input], 1);
             for (place, stage) in stages.iter().enumerate() {
                 if place + 1 == stages.len()
@@ -150,29 +151,30 @@ struct Stage {
     size: [usize; 2],
 }
 
-/// Ways to sum over a window: all at once, and in two stages where it is the whole image, those
-/// with the fewest sums between them first.
-fn ways(window: &Window, size: [usize; 2]) -> Vec<Vec<Stage>> {
+/// Ways to sum over a window of an image: all at once, and in two stages where it is the only one and
+/// the first stage makes no sums beyond it, those with the fewest sums between them first.
+fn ways(window: &Window, image: [usize; 2], size: [usize; 2]) -> Vec<Vec<Stage>> {
     let whole = Stage {
         window: window.clone(),
         size,
     };
     let mut all = vec![vec![whole]];
-    if size == [1, 1] && window.padding == [0; 4] {
+    if size == [1, 1] && window.padding == [0; 4] && window.dilation == [1; 2] {
         let [height, width] = window.kernel;
         let divisors = |of: usize| (1..=of).filter(move |part| of.is_multiple_of(*part));
         let mut parts: Vec<[usize; 2]> = divisors(height)
             .flat_map(|rows| divisors(width).map(move |columns| [rows, columns]))
             .collect();
         parts.sort_by_key(|[rows, columns]| std::cmp::Reverse(rows * columns));
-        all.extend(parts[1..].iter().map(|&[rows, columns]| {
+        all.extend(parts[1..].iter().filter_map(|&[rows, columns]| {
             let between = [height / rows, width / columns];
             let part = Window {
                 stride: [rows, columns],
                 ..Window::plain([rows, columns])
             };
+            let fits = part.output(image).is_ok_and(|made| made == between);
             let stage = |window, size| Stage { window, size };
-            vec![stage(part, between), stage(Window::plain(between), size)]
+            fits.then(|| vec![stage(part, between), stage(Window::plain(between), size)])
         }));
     }
     all
