@@ -310,6 +310,18 @@ def test_rows_of_summands_far_below_zero(rows: str) -> None:
     np.testing.assert_allclose(run_native(import_onnx(proto), images), wanted, rtol=1e-3, atol=5e-3)
 
 
+@pytest.mark.parametrize("form", ["added", "chosen"])
+def test_logarithms_of_masked_places_are_their_own(form: str) -> None:
+    """Beside -2,000 float32 keeps scores; a place that is chosen away has none."""
+    added, chosen = node("Add", "s mask", "m"), node("Where", "kept s low", "m")
+    nodes = [added if form == "added" else chosen, node("LogSoftmax", "m", "a", axis=-1)]
+    constants = {"mask": np.maximum(FAR, np.float32(-2e3)), "low": np.float32(-2e3)}
+    proto = with_scores(nodes, constants)
+    images = floats(50, STEPS, WIDTH)
+    wanted = run_onnx(proto, images).reshape(50, -1)
+    np.testing.assert_allclose(run_native(import_onnx(proto), images), wanted, rtol=1e-5, atol=5e-3)
+
+
 def test_rows_without_a_place_are_refused() -> None:
     mask = FAR.copy()
     mask[3] = -np.inf

@@ -176,13 +176,16 @@ def _in_shape(lowering: Lowering, site: Site, value: Value, *constants: Array | 
     return value
 
 
-def apart(lowering: Lowering, site: Site, score: Score, axis: int, may_be_none: bool = False) -> Apart:
+def apart(
+    lowering: Lowering, site: Site, score: Score, axis: int, may_be_none: bool = False, reads_masked: bool = False
+) -> Apart:
     """Scores over an axis (batch counted) without their mask.
 
     Where all summands of a row are far below zero, what they differ by counts.
 
     Args:
         may_be_none: whether a row without any place is a case that the file treats.
+        reads_masked: whether the scores of masked places are read, too.
     """
     value, mask = score
     axes = axis - int(value.batched), 0
@@ -195,9 +198,10 @@ def apart(lowering: Lowering, site: Site, score: Score, axis: int, may_be_none: 
     kept = none | (add - largest > MASKED)
     left = np.where(kept, np.float32(0), add - largest)
     mul = np.where(_swallows(largest), np.float32(0), mul)
-    # Masked places get the factor of a kept one: one factor for all is the usual case.
-    first = kept.argmax(axis=0, keepdims=True)
-    mul = np.where(kept, mul, np.take_along_axis(mul, first, axis=0))
+    if not reads_masked:
+        # Masked places get the factor of a kept one: one factor for all is the usual case.
+        first = kept.argmax(axis=0, keepdims=True)
+        mul = np.where(kept, mul, np.take_along_axis(mul, first, axis=0))
     add = np.where(kept & ~none, add - largest, np.float32(0))
     mul, add, left = (np.moveaxis(array, 0, axes[0]).reshape(value.shape) for array in (mul, add, left))
     scores = lowering.affine(mask.site, value, mul, add)

@@ -24,7 +24,7 @@ class Exponentials:
     largest: Value
     """`max(x)`, `(1, *places)`."""
     below: Value
-    """`max(x) - x`, `(count, *places)`."""
+    """`max(x) - x`, `(count, *places)`, with kept places in masked ones."""
     each: Value
     """Zeros at masked places."""
     part: Value
@@ -57,11 +57,13 @@ def softmax_within(lowering: Lowering, site: Site, score: Score, axis: int) -> V
 
 def log_softmax_within(lowering: Lowering, site: Site, score: Score, axis: int) -> Value:
     """`x - log(sum(exp(x)))` over an axis (batch counted); masked places keep their masks."""
-    found = apart(lowering, site, score, axis)
+    found = apart(lowering, site, score, axis, reads_masked=True)
 
     def of_rows(rows: Value) -> Value:
         powers = _exponentials(lowering, site, rows, found.kept)
-        both = lowering.plus(site, powers.below, _logarithm(lowering, site, powers))
+        # Masked places have scores of their own, though powers of them do not count.
+        below = powers.below if found.kept.all() else lowering.minus(site, powers.largest, rows)
+        both = lowering.plus(site, below, _logarithm(lowering, site, powers))
         return lowering.affine(site, both, mul=-1.0)
 
     made = lowering.with_axis_first(site, found.scores, axis, of_rows)
