@@ -189,6 +189,48 @@ FORMS_OF_MASKS: dict[str, Form] = {
         ],
         {"mask": FAR, "one": np.array([1])},
     ),
+    "sliced": (
+        [node("Add", "s mask", "u"), node("Slice", "u back end_of last_axis back", "m"), SOFTMAX],
+        {"mask": FAR, "back": np.array([-1]), "end_of": np.array([-STEPS - 1]), "last_axis": np.array([2])},
+    ),
+    "gathered": (
+        [node("Add", "s mask", "u"), node("Gather", "u order", "m", axis=2), SOFTMAX],
+        {"mask": LARGE, "order": np.array([3, 0, 5, 4, 1, 2])},
+    ),
+    "split": (
+        [
+            node("Add", "s mask", "u"),
+            node("Split", "u", "u1 u2", axis=1),
+            node("Softmax", "u1", "a1", axis=-1),
+            node("Softmax", "u2", "a2", axis=-1),
+            node("Concat", "a2 a1", "a", axis=1),
+        ],
+        {"mask": LARGE},
+    ),
+    "repeated": (
+        [
+            node("Slice", "s first second axis", "row_of"),
+            node("Add", "row_of early", "u"),
+            node("Expand", "u square", "w"),
+            node("Tile", "w twice", "m"),
+            node("Softmax", "m", "b", axis=-1),
+            node("Slice", "b first steps axis2", "a"),
+        ],
+        {name: np.array([number]) for name, number in (("first", 0), ("second", 1), ("axis", 1), ("steps", STEPS))}
+        | {"early": EARLY, "square": np.array([1, STEPS, STEPS]), "twice": np.array([1, 1, 2]), "axis2": np.array([2])},
+    ),
+    "behind one another": (
+        [
+            node("Add", "s mask", "u"),
+            node("Concat", "u s fixed", "m", axis=2),
+            node("Softmax", "m", "b", axis=-1),
+            node("Slice", "b first steps last_axis", "a"),
+        ],
+        {
+            **{name: np.array([number]) for name, number in (("first", 0), ("steps", STEPS), ("last_axis", 2))},
+            **{"mask": FAR, "fixed": np.ones((1, STEPS, 1), np.float32)},
+        },
+    ),
     "by two": (
         [
             node("Add", "s mask", "m"),

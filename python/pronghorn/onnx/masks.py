@@ -7,15 +7,15 @@ Every other operator reads the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import NodeProto
 
 from pronghorn.onnx.registry import name_of
-from pronghorn.onnx.site import Shape, Site
+from pronghorn.onnx.site import Site
 
 if TYPE_CHECKING:
     from pronghorn.onnx.lowering import Array, Lowering, Value
@@ -35,10 +35,20 @@ BESIDE = 1e4
 READERS = ("ArgMax", "LogSoftmax", "ReduceLogSumExp", "Softmax")
 """Operators that leave masked places out."""
 
-MOVING = ("Cast", "Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that take a mask along."""
+MOVING = (
+    *("Cast", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Reshape"),
+    *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+)
+"""Operators that take a mask along: of the graph's nodes they make those of `MOVES` alone."""
 
-CHANGING = ("Add", "Clip", "Div", "Max", "Mul", "Neg", "Sub", "Sum", "Where")
+MOVES: dict[str, Callable[[Array, dict[str, Any]], Array]] = {
+    "reshape": lambda array, node: array.reshape(node["shape"]),
+    "take": lambda array, node: array.take(node["op"]["indices"], axis=node["op"]["axis"]),
+    "transpose": lambda array, node: array.transpose(node["op"]["permutation"]),
+}
+"""What nodes of the graph that move values do, by their kinds."""
+
+CHANGING = ("Add", "Clip", "Concat", "Div", "Max", "Mul", "Neg", "Sub", "Sum", "Where")
 """Operators that change a mask, or make it."""
 
 
@@ -62,13 +72,23 @@ class Mask:
         """That of the value where `kept`, and of a constant elsewhere."""
         return replace(self, mul=self.mul * kept, add=np.where(kept, self.add, other))
 
-    def moved(self, site: Site, before: Shape, after: Shape) -> Mask:
-        """That of the value behind one of `MOVING`, which makes shape `after` of `before`."""
-        mul, add = (np.broadcast_to(array, before) for array in (self.mul, self.add))
-        if site.operator == "Transpose":
-            order = site.integers("perm")
-            mul, add = mul.transpose(order), add.transpose(order)
-        return replace(self, mul=mul.reshape(after), add=add.reshape(after))
+    def moved(self, nodes: list[dict[str, Any]], before: Value, after: Value) -> Mask:
+        """That of the value `after`, which one of `MOVING` makes of `before`."""
+        path, index = list[dict[str, Any]](), after.index
+        while index != before.index:
+            path.append(nodes[index])
+            (index,) = nodes[index]["inputs"]
+        mul, add = (np.broadcast_to(array, before.shape).reshape(before.inner) for array in (self.mul, self.add))
+        for node in reversed(path):
+            mul, add = (MOVES[node["op"]["kind"]](array, node) for array in (mul, add))
+        return replace(self, mul=mul.reshape(after.shape), add=add.reshape(after.shape))
+
+    def joined(self, parts: Sequence[Score | Array], axis: int) -> Mask:
+        """That of scores and constants behind each other, of which this is one's."""
+        none = no_mask(self.site, self.name)
+        masks = [(part[0].shape, part[1] or none) if isinstance(part, tuple) else (part.shape, none) for part in parts]
+        mul = np.concatenate([np.broadcast_to(mask.mul, shape) for shape, mask in masks], axis)
+        return replace(self, mul=mul, add=np.concatenate([np.broadcast_to(m.add, shape) for shape, m in masks], axis))
 
 
 Score = tuple["Value", Mask | None]

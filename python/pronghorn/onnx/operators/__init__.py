@@ -80,8 +80,8 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
             )
         site.fail(problem, f"take {', '.join(found)} as output (--output NAME, output=NAME)")
     if site.operator in MOVING and node.input[0] in lowering.masks:
-        mask, before = lowering.masks[node.input[0]], lowering.values[node.input[0]].shape
-        lowering.masks[node.output[0]] = mask.moved(site, before, found[node.output[0]].shape)
+        mask, before = lowering.masks[node.input[0]], lowering.values[node.input[0]]
+        lowering.masks.update((name, mask.moved(lowering.nodes, before, value)) for name, value in found.items())
     lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
 
 

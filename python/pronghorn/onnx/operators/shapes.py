@@ -12,6 +12,7 @@ from onnx import TensorProto
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Array, Lowering, Value
+from pronghorn.onnx.masks import masked
 from pronghorn.onnx.merging import of_several_images
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Shape, Site
@@ -214,8 +215,14 @@ def _concat(lowering: Lowering, site: Site) -> Value:
     if site.integer("no_and_yes", 0):
         return _no_and_yes(lowering, site)
     names = enumerate(site.node.input)
-    takes = [(lowering.required if name in lowering.constants else lowering.value, at) for at, name in names]
-    return _joined(lowering, site, [take(site, at) for take, at in takes])
+    takes = [(lowering.required if name in lowering.constants else lowering.score, at) for at, name in names]
+    parts = [take(site, at) for take, at in takes]
+    made = _joined(lowering, site, [part[0] if isinstance(part, tuple) else part for part in parts])
+    masks = [part[1] for part in parts if isinstance(part, tuple) and part[1] is not None]
+    if not masks:
+        return made
+    axis = site.axis(site.integer("axis", 1), len(made.shape))
+    return masked(lowering, site, made, masks[0].joined(parts, axis))
 
 
 def _no_and_yes(lowering: Lowering, site: Site) -> Value:
