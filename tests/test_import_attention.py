@@ -379,6 +379,25 @@ def test_infinite_summands_that_are_read_are_refused() -> None:
             import_onnx(with_scores(nodes, {"mask": FAR}))
 
 
+BEFORE_A_MASK = {
+    "bounded": [node("Add", "s early", "u"), node("Neg", "u", "w"), node("Max", "w zero", "n")],
+    "by Relu": [node("Sub", "s early", "u"), node("Relu", "u", "w"), node("Mul", "w eighth", "n")],
+    "of another value": [node("Sub", "s early", "u"), node("Relu", "u", "w"), node("Add", "w s", "n")],
+}
+
+
+@pytest.mark.parametrize("form", BEFORE_A_MASK)
+def test_masks_beside_large_summands_are_refused(form: str) -> None:
+    """A place that lies 1e9 above its row would have been masked by the second mask."""
+    nodes = [*BEFORE_A_MASK[form], node("Add", "n mask", "m"), SOFTMAX]
+    constants = {"early": EARLY, "zero": np.float32(0), "mask": np.maximum(FAR, np.float32(-1e4))}
+    with pytest.raises(UnsupportedModelError, match=r"its mask mask is beside \d[\s\S]*node_m[\s\S]*one constant"):
+        import_onnx(with_scores(nodes, constants))
+    # Without exceeding what a mask tells they are scores like others.
+    constants["early"] = np.maximum(EARLY, np.float32(-20))
+    check(with_scores(nodes, constants))
+
+
 def test_masks_that_are_computed() -> None:
     """Of the last feature: 0 leaves a step out."""
     nodes = [

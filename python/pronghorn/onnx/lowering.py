@@ -69,6 +69,9 @@ HIDDEN = ("Cast", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", 
 MOVED = ("affine", "reshape", "take", "transpose")
 """Nodes of the graph whose values are those of their input, at most scaled and moved."""
 
+REACHING = (*MOVED, "add", "clip", "concat", "leaky_relu", "relu")
+"""Those that leave a summand of an input in their value."""
+
 MAPS = {"affine": ("mul", "add"), "dense": ("weight", "bias")}
 """The factor and the summand of linear maps of flat values."""
 
@@ -372,6 +375,26 @@ class Lowering:
                 largest = max(largest, abs(float(factor[0])))
             (index,) = self.nodes[index]["inputs"]
         return largest
+
+    def largest_summand(self, value: Value) -> float:
+        """The largest constant among those that were added to a value last, or its parts, times the factors since."""
+        largest, waiting, factors = 0.0, [value.index], {value.index: 1.0}
+        while waiting:
+            index = waiting.pop()
+            node = self.nodes[index]
+            if node["op"]["kind"] not in REACHING:
+                continue
+            mul, add = (self._size_of(node["op"].get(role), neutral) for role, neutral in (("mul", 1.0), ("add", 0.0)))
+            largest = max(largest, factors[index] * add)
+            # On several ways to a part the largest factor counts.
+            further = [each for each in node["inputs"] if factors[index] * mul > factors.get(each, 0.0)]
+            factors.update(dict.fromkeys(further, factors[index] * mul))
+            waiting += further
+        return largest
+
+    def _size_of(self, tensor: str | None, absent: float) -> float:
+        """The largest size of the numbers of a node's tensor."""
+        return float(np.abs(self.tensors[tensor]).max()) if tensor else absent
 
     def without_sigmoid(self, value: Value) -> str | None:
         """As `finish_of`, after every Sigmoid at the end has become a function within the network."""

@@ -185,6 +185,7 @@ def no_mask(site: Site, name: str) -> Mask:
 
 def masked(lowering: Lowering, site: Site, value: Value, mask: Mask) -> Value:
     """The score of a node's result, whose mask readers find."""
+    _refuse_summands(lowering, site, value, mask)
     lowering.masks[site.node.output[0]] = mask
     return value
 
@@ -273,6 +274,16 @@ def at_the_end(lowering: Lowering, site: Site, score: Score, axis: int) -> Value
         return lowering.affine(site, filled(lowering, site, rows, found.kept), add=below[None])
 
     return lowering.with_axis_first(site, found.scores, axis, of_rows)
+
+
+def _refuse_summands(lowering: Lowering, site: Site, value: Value, mask: Mask) -> None:
+    """Refuses a mask on scores that were added to as much: the sum tells which places count, and the mask does not."""
+    summand = lowering.largest_summand(value)
+    if summand >= -MASKED:
+        problem = f"its mask {mask.name} is beside {summand:g}, which scores were added to before"
+        site.fail(
+            problem, "make both one constant, or the other below 1000: exponentials of -100 are next to zero, too"
+        )
 
 
 def _refuse_computed(lowering: Lowering, site: Site, values: list[Value]) -> None:
