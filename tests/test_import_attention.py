@@ -372,6 +372,20 @@ def test_rows_without_a_place_are_refused() -> None:
         import_onnx(proto)
 
 
+@pytest.mark.parametrize("shape", [(), (1, 1, 1), (STEPS, 1), (1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 1)])
+def test_zeros_in_place_of_no_numbers_keep_the_shape(shape: tuple[int, ...]) -> None:
+    nodes = [
+        *[node("Add", "s mask", "m"), node("Softmax", "m", "b", axis=-1)],
+        *[node("IsNaN", "b", "n"), node("Where", "n zeros b", "a")],
+    ]
+    proto = with_scores(nodes, {"mask": FAR, "zeros": np.zeros(shape, np.float32)})
+    if shape in ((), (1, 1, 1), (STEPS, 1)):
+        check(proto)
+        return
+    with pytest.raises(UnsupportedModelError, match=r"zeros of shape \[[\s\S]*node_a[\s\S]*one zero"):
+        import_onnx(proto)
+
+
 def test_infinite_summands_that_are_read_are_refused() -> None:
     for kind in ("LogSoftmax", "Softmax"):
         nodes = [node("Add", "s mask", "m"), node(kind, "m", "b", axis=-1), node("Add", "b m", "a")]

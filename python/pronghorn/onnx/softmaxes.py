@@ -79,4 +79,7 @@ def _with_zeros(
         return None
     made = _like(before, node)
     made.attribute.append(helper.make_attribute("zeros_of_none", 1))
+    if constants[zero].ndim:
+        # Shares that are broadcast to it would have another shape, which their lowering knows.
+        made.attribute.append(helper.make_attribute("shape_of_zeros", constants[zero].shape))
     return [made]

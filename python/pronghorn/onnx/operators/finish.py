@@ -37,6 +37,7 @@ def _plain(lowering: Lowering, site: Site) -> Value:
 def _softmax(lowering: Lowering, site: Site) -> Value:
     score = lowering.score(site)
     value, mask = score
+    _refuse_larger(site, value)
     axes = _softmax_axes(lowering, site, value)
     if lowering.is_within(site):
         score = lowering.score_within(site)
@@ -44,6 +45,15 @@ def _softmax(lowering: Lowering, site: Site) -> Value:
     if mask is not None:
         value = at_the_end(lowering, site, score, _axis(lowering, site, value, axes) + int(value.batched))
     return _softmax_over(lowering, site, value, axes)
+
+
+def _refuse_larger(site: Site, value: Value) -> None:
+    """Refuses zeros in place of shares that are no numbers (softmaxes.py), where shares are broadcast to them."""
+    zeros = site.integers("shape_of_zeros") or []
+    sizes = zip(reversed(zeros), reversed(value.shape), strict=False)
+    if len(zeros) > len(value.shape) or any(size not in (1, own) for size, own in sizes):
+        problem = f"zeros of shape {zeros} stand for shares of shape {list(value.shape)} that are no numbers"
+        site.fail(problem, "make them one zero, without dimensions (masked_fill, or torch.where with 0.0)")
 
 
 def _softmax_over(lowering: Lowering, site: Site, value: Value, axes: list[int]) -> Value:
