@@ -71,15 +71,19 @@ class Pair:
         alone = np.where(self.known, self.alone, 0)
         return np.asarray(alone.std(axis=0) > ROUNDING * np.abs(alone).max(axis=0))
 
-    def is_alike(self, nearby: Callable[[], Values]) -> bool:
-        """Whether both are alike but for rounding; `nearby`: the value alone for inputs whose last bits are others."""
+    def is_alike(self, nearby: Callable[[], Values | None]) -> bool:
+        """Whether both are alike but for rounding; `nearby`: the value alone for inputs whose last bits are others,
+        None where the model cannot be run on them, so that they excuse nothing."""
         known = self.known
         alone = self.alone[:, known]
         spread, off = alone.std(axis=0), np.abs(self.together[:, known] - alone).max(axis=0)
         allowed = NEAR * spread + ROUNDING * np.abs(alone).max(axis=0)
         if (off <= allowed).all():
             return True
-        moved = np.abs(nearby()[:, known] - alone).max(axis=0)
+        beside = nearby()
+        if beside is None:
+            return False
+        moved = np.abs(beside[:, known] - alone).max(axis=0)
         return bool((off <= allowed + np.minimum(OF_NEARBY * moved, MOST_OF_NEARBY * spread)).all())
 
     def is_alike_in_all(self) -> bool:
@@ -206,11 +210,10 @@ class Batches:
             return all(pairs[place].is_alike_in_all() for place in compared)
         return all(pairs[place].is_alike(partial(self._nearby, images, place)) for place in compared)
 
-    def _nearby(self, images: Images, place: int) -> Values:
-        """A value of each image alone where the last bits of the images are others."""
+    def _nearby(self, images: Images, place: int) -> Values | None:
+        """A value of each image alone where the last bits of the images are others; None where some cannot be run."""
         alone = self.alone(nearby(images))
-        assert alone is not None
-        return alone[place].reshape(len(images), -1).astype(np.float64)
+        return None if alone is None else alone[place].reshape(len(images), -1).astype(np.float64)
 
 
 def _before_ends(proto: ModelProto) -> list[str]:
