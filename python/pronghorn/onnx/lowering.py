@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 
+LEAST_EPSILON = 1e-20
+"""A smaller epsilon below a root counts as this: it matters to values below 1e-9 alone, which have no fixed point."""
+
 MAX_ELEMENTS = 1 << 28
 """Most elements of one value, as in `geometry.rs`; refused before anything of that size is made."""
 
@@ -732,7 +735,11 @@ class Lowering:
         return self.emit(site, {"kind": "sqrt"}, [value], value.inner)
 
     def reciprocal(self, site: Site, value: Value) -> Value:
-        """`1 / value`, where that is positive."""
+        """`1 / value`, where that is positive; of a root in one function, whose table has steps for small values."""
+        node = self.nodes[value.index]
+        if node["op"].get("function", {}).get("name") == "sqrt":
+            squared = Value(node["inputs"][0], value.shape)
+            return self.function(site, squared, "inverse_root", epsilon=LEAST_EPSILON)
         return self.function(site, value, "reciprocal", scale=1.0)
 
     def clip(self, site: Site, value: Value, low: float | None, high: float | None) -> Value:

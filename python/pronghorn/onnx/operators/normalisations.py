@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from pronghorn.onnx.lowering import Array, Floats, Lowering, Value
+from pronghorn.onnx.lowering import LEAST_EPSILON, Array, Floats, Lowering, Value
 from pronghorn.onnx.operators.elementwise import magnitude
 from pronghorn.onnx.operators.images import channels_of_parts, parts_of_channels
 from pronghorn.onnx.operators.pooling import filled_mean, mean
@@ -21,8 +21,7 @@ from pronghorn.onnx.site import Site
 OF_CHANNELS = 21
 """The opset from which GroupNormalization has a factor and a summand for each channel."""
 
-LEAST_EPSILON, MOST_EPSILON = 1e-20, 1.0
-"""A smaller epsilon counts as the least: it matters to values below 1e-9 alone, which have no fixed point."""
+MOST_EPSILON = 1.0
 
 
 @operator("LayerNormalization", unbatched=True)
