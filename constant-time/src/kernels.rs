@@ -231,8 +231,8 @@ fn rlwe<W: Word, const BITS: u32>(_: SimdLevel) -> Run {
         let messages: Vec<i32> = halves
             .map(|&bytes| i32::from_le_bytes(bytes) >> 16)
             .collect();
-        let encrypted = key.encrypt_row(0, &a, &messages, 10, &mut scratch, &mut b);
-        let decrypted = key.decrypt_row(&a, &b, &encoding, &mut scratch, &mut back);
+        let encrypted = key.encrypt_row((0, 0), &a, &messages, 10, &mut scratch, &mut b);
+        let decrypted = key.decrypt_row(0, &a, &b, &encoding, &mut scratch, &mut back);
         std::hint::black_box((encrypted.is_ok(), decrypted.is_ok()));
     })
 }
