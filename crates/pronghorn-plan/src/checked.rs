@@ -156,18 +156,16 @@ impl CheckedPlan {
         })
     }
 
-    /// The same plan with the deviations of samples ([`Plan::deviations`]).
-    pub(crate) fn with_deviations(&self, deviations: Option<[f32; 2]>) -> Self {
+    /// The same plan with the range of results on samples ([`Plan::sampled`]) and the deviations of
+    /// these ([`Plan::deviations`]).
+    pub(crate) fn with_sampled(
+        &self,
+        sampled: Option<[i32; 2]>,
+        deviations: Option<[f32; 2]>,
+    ) -> Self {
         self.with_plan(Plan {
+            sampled,
             deviations,
-            ..self.0.plan.clone()
-        })
-    }
-
-    /// The same plan with the range of results on samples ([`Plan::sampled`]).
-    pub(crate) fn with_sampled(&self, sampled: [i32; 2]) -> Self {
-        self.with_plan(Plan {
-            sampled: Some(sampled),
             ..self.0.plan.clone()
         })
     }

@@ -75,6 +75,28 @@ impl<W: Word> PointRows<W> {
         let index = (output - self.first) * shape.linear.parts() + part;
         &self.words[index * n..][..n]
     }
+
+    /// Reads the rows of `a'` of an answer message.
+    fn read(
+        &mut self,
+        shape: &Shape,
+        ring: &RlweRing<W>,
+        rows: Range<usize>,
+        message: &[u8],
+    ) -> Result<(), EngineError> {
+        let (n, parts) = (ring.n(), shape.linear.parts());
+        let part_bytes = shape.answer_row_bytes(false) / parts;
+        let length = shape.linear.rlwe.answer_bytes_a();
+        let places = [rows.start, rows.end].map(|row| (row - self.first) * parts * n);
+        let answers = &mut self.words[places[0]..places[1]];
+        answers
+            .par_chunks_exact_mut(n)
+            .zip(message.par_chunks(part_bytes))
+            .enumerate()
+            .try_for_each(|(index, (a, bytes))| {
+                read_a(shape, ring, rows.start + index / parts, &bytes[..length], a)
+            })
+    }
 }
 
 /// Rows of `a'` that serve several batches.
@@ -260,14 +282,10 @@ impl<W: Word> LinearClient<W> {
             rows: points,
             ..
         } = self;
-        let mut of_message = None;
-        let points = match points {
-            Some(points) => Some(points),
-            None if shape.linear.is_pointwise() => {
-                Some(of_message.insert(PointRows::new(shape, ring, rows.clone())))
-            }
-            None => None,
-        };
+        // Rows that no other band needs go with the message.
+        let mut of_message = (points.is_none() && shape.linear.is_pointwise())
+            .then(|| PointRows::new(shape, ring, rows.clone()));
+        let points = points.as_mut().or(of_message.as_mut());
         let points = match points {
             Some(points) if !shape.is_continued() => {
                 points.read(shape, ring, rows.clone(), message)?;
@@ -306,30 +324,6 @@ impl<W: Word> LinearClient<W> {
             .try_reduce(|| true, |a, b| Ok::<_, EngineError>(a & b))?;
         self.is_outside |= !is_within;
         Ok(())
-    }
-}
-
-impl<W: Word> PointRows<W> {
-    /// Reads the rows of `a'` of an answer message.
-    fn read(
-        &mut self,
-        shape: &Shape,
-        ring: &RlweRing<W>,
-        rows: Range<usize>,
-        message: &[u8],
-    ) -> Result<(), EngineError> {
-        let (n, parts) = (ring.n(), shape.linear.parts());
-        let part_bytes = shape.answer_row_bytes(false) / parts;
-        let length = shape.linear.rlwe.answer_bytes_a();
-        let places = [rows.start, rows.end].map(|row| (row - self.first) * parts * n);
-        let answers = &mut self.words[places[0]..places[1]];
-        answers
-            .par_chunks_exact_mut(n)
-            .zip(message.par_chunks(part_bytes))
-            .enumerate()
-            .try_for_each(|(index, (a, bytes))| {
-                read_a(shape, ring, rows.start + index / parts, &bytes[..length], a)
-            })
     }
 }
 

@@ -308,26 +308,22 @@ fn planned(
     let sampled = &survey.profile.values[graph.tail().0];
     Ok(match options.samples.is_some() && method.gains {
         true => {
-            let built = with_sampled(built?, [sampled.min, sampled.max]);
             let divides = !is_scaled && graph.has_positive_functions();
             let deviations = divides.then(|| samples::deviations(all, elements));
-            Built {
-                plan: built.plan.with_deviations(deviations),
-                ..built
-            }
+            with_sampled(built?, [sampled.min, sampled.max], deviations)
         }
         false => built?,
     })
 }
 
-/// The plan with the range that results have on samples; a class has none.
-fn with_sampled(built: Built, range: [f32; 2]) -> Built {
-    if built.plan.finish.contains(&Finish::Class) {
-        return built;
-    }
-    let sampled = samples::typical(range, built.plan.result().fraction_bits);
+/// The plan with the range that results have on samples, but that of a class, and with the
+/// deviations of these.
+fn with_sampled(built: Built, range: [f32; 2], deviations: Option<[f32; 2]>) -> Built {
+    let has_range = !built.plan.finish.contains(&Finish::Class);
+    let typical = || samples::typical(range, built.plan.result().fraction_bits);
+    let sampled = has_range.then(typical);
     Built {
-        plan: built.plan.with_sampled(sampled),
+        plan: built.plan.with_sampled(sampled, deviations),
         ..built
     }
 }
