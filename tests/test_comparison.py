@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 import pronghorn
 from helpers import floats, model, node
@@ -39,6 +39,28 @@ def test_another_network_is_refused(samples: np.ndarray | None) -> None:
             wrong.plan()
     with pytest.raises(UnsupportedModelError, match="differs from onnxruntime"):
         wrong.verify(SAMPLES[:2])
+
+
+@pytest.mark.parametrize("opening", ["values", "class"])
+def test_classes_of_another_network_are_refused(opening: str) -> None:
+    def scores(last: str) -> ModelProto:
+        end = [] if opening == "class" else [node("ArgMax", "s", "y", axis=1)]
+        nodes = [node("Gemm", "x w", "h"), node(last, "h", "s" if end else "y"), *end]
+        kind = TensorProto.INT64 if end else TensorProto.FLOAT
+        return model(nodes, ("N", 6), {"w": WEIGHTS["w"]}, output_dtype=kind)
+
+    read = pronghorn.load(scores("Identity"), samples=SAMPLES, opening=opening)
+    read.plan()
+    file = pronghorn.load(scores("Neg"))._imported.reference
+    wrong = Model(dataclasses.replace(read._imported, reference=file), read._native, read._options)
+    with pytest.raises(UnsupportedModelError, match="other classes than onnxruntime's"):
+        wrong.calibrated(SAMPLES).plan()
+
+
+def test_results_of_another_size_are_refused() -> None:
+    file = model([node("Gemm", "x w b", "h"), node("Concat", "h h", "y", axis=1)], ("N", 6), WEIGHTS)
+    with pytest.raises(UnsupportedModelError, match="3 values for an input, and onnxruntime's 6"):
+        mixed_up(network(), file).plan()
 
 
 def test_other_weights_are_told() -> None:

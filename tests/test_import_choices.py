@@ -124,11 +124,22 @@ def test_errors_are_those_of_the_plan() -> None:
         [node("Greater", "x row", "c"), node("Where", "c x zero", "y")],
         [node("Softplus", "x", "s"), node("Greater", "s one", "c"), node("Where", "c x one", "y")],
         [node("Equal", "x one", "c"), node("Where", "c x one", "y")],
+        # At one point alone.
+        [
+            node("GreaterOrEqual", "x zero", "c"),
+            node("LessOrEqual", "x zero", "d"),
+            node("And", "c d", "e"),
+            node("Where", "e one x", "y"),
+        ],
+        [node("Abs", "x", "a"), node("LessOrEqual", "a zero", "c"), node("Where", "c one x", "y")],
+        # Of a constant that gives values more dimensions.
+        [node("Greater", "x deep", "c"), node("Where", "c x zero", "y")],
         [node("Greater", "x zero", "c"), node("Cast", "c", "y", to=TensorProto.FLOAT)],
     ],
 )
 def test_jumps_are_refused(nodes: list[NodeProto]) -> None:
     constants = CONSTANTS | {"row": np.linspace(-1, 1, 6, dtype=np.float32), "slope": np.float32(0.01)}
+    constants["deep"] = np.zeros((1, 1, 1), np.float32)
     used = {name for each in nodes for name in each.input}
     with pytest.raises(UnsupportedModelError, match="it jumps"):
         import_onnx(model(nodes, SHAPE, {name: value for name, value in constants.items() if name in used}))

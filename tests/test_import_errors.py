@@ -84,6 +84,12 @@ def test_constants_that_an_exporter_left_out_are_named() -> None:
             {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.float32(np.inf)},
             "a number",
         ),
+        (
+            [node("Pad", "x p v", "y")],
+            IMAGE,
+            {"p": np.array([0, 0, 1, 0, 0, 0, 0, 0]), "v": np.float32(-1e9)},
+            "no fixed point holds",
+        ),
         ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([0, 0, -6, 0, 0, 0, 0, 0])}, "every dimension"),
         ([node("Pad", "x p", "y")], IMAGE, {"p": np.array([1, 0, 0, 0, 0, 0, 0, 0])}, "batch"),
         ([node("Concat", "x x", "y", axis=0)], ("N", *IMAGE[1:]), {}, "batch"),

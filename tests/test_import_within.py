@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto
 
 import pronghorn
-from helpers import check, model, node
+from helpers import check, model, node, run_native, run_onnx
 from pronghorn import PlanError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
 
@@ -278,6 +278,51 @@ def test_masked_classes_at_the_end(form: str, end: str) -> None:
         assert report.relative_error < 0.03
     secure = loaded.verify(held_out[:2])
     assert secure.disagreements == 0
+
+
+BIASES = {
+    "distinct": np.array([0, -1500, 900, 3000, -2500, 1200], np.float32),
+    "all large": np.array([-5200, -12000, -4000, -9000, -7000, -6500], np.float32),
+    "millions": np.array([-1.4e6, -1.8e6, -1.6e6, -1.5e6, -2.9e6, -1.7e6], np.float32),
+}
+"""Of scores that are as large: nearest centroids and naive Bayes end so."""
+
+
+@pytest.mark.parametrize("end", ["Softmax", "ArgMax"])
+@pytest.mark.parametrize("bias", BIASES)
+def test_large_biases_are_no_masks(bias: str, end: str) -> None:
+    added = BIASES[bias]
+    # A score of each class comes near the others.
+    size = np.ptp(added) / 4
+    nodes = [node("MatMul", "x u", "h"), node("Add", "h b", "s"), node(end, "s", "y", axis=1)]
+    kind = TensorProto.INT64 if end == "ArgMax" else TensorProto.FLOAT
+    proto = model(nodes, ROWS, {"u": floats(6, 6) * size, "b": added}, output_dtype=kind)
+    inputs = floats(200, 6)
+    wanted, found = run_onnx(proto, inputs), run_native(import_onnx(proto), inputs)
+    assert len(np.unique(wanted if end == "ArgMax" else wanted.reshape(200, -1).argmax(1))) > 2
+    assert np.mean(np.abs(wanted.ravel() - found.ravel()) > 0.01) <= 0.01
+
+
+def test_a_bias_of_one_class_is_no_mask() -> None:
+    """Logistic regression on raw features, whose other class has a score of 0."""
+    nodes = [
+        node("MatMul", "x u", "h"),
+        node("Add", "h b", "s"),
+        node("Mul", "s zero", "z"),
+        node("Concat", "z s", "both", axis=1),
+        node("ArgMax", "both", "y", axis=1),
+    ]
+    constants = {"u": floats(6, 1) * 1500, "b": np.array([-1200], np.float32), "zero": np.float32(0)}
+    proto = model(nodes, ROWS, constants, output_dtype=TensorProto.INT64)
+    inputs = floats(200, 6)
+    wanted = run_onnx(proto, inputs)
+    assert 0.1 < wanted.mean() < 0.9
+    assert np.array_equal(wanted.ravel(), run_native(import_onnx(proto), inputs).ravel())
+
+
+def test_two_softmaxes_one_after_the_other() -> None:
+    nodes = [node("Gemm", "x v", "h"), node("Softmax", "h", "s"), node("Softmax", "s", "t"), node("Gemm", "t w", "y")]
+    check(model(nodes, ROWS, {"v": floats(6, 2), "w": floats(2, 3)}))
 
 
 def test_logarithms_of_masked_classes_are_refused() -> None:

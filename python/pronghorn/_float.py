@@ -43,11 +43,12 @@ def run_float(
         return native.run_float(inputs, progress), "pronghorn"
     outputs = _batches(run, first, inputs, progress or (lambda done, total: None))
     if imported.takes_class:
-        outputs = _classes(outputs, imported.finish)
+        outputs = classes_of(outputs, imported.finish)
     return np.ascontiguousarray(outputs.reshape(shape), np.float32), "onnxruntime"
 
 
-def _classes(outputs: npt.NDArray[Any], finish: list[str]) -> npt.NDArray[Any]:
+def classes_of(outputs: npt.NDArray[Any], finish: list[str]) -> npt.NDArray[Any]:
+    """The class of each row of a model's outputs."""
     classes = Predictions.of(np.asarray(outputs, np.float32), finish, "classes").classes
     assert classes is not None
     return classes

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _native
-from pronghorn._float import session
+from pronghorn._float import classes_of, session
 from pronghorn._inputs import BYTES
 from pronghorn._model.core import Floats
 from pronghorn._model.verification import relative_error, rms, spreads
@@ -43,6 +43,9 @@ WARN = 0.05
 REFUSE = 0.5
 """A network that differs by more is another one."""
 
+MOST_CLASSES = 0.2
+"""So is one that has another class for more of the inputs than this part."""
+
 LEAST_SPREAD = 0.05
 """The part of its output's spread that a value's own counts for at least: what hardly moves may differ in rounding."""
 
@@ -64,9 +67,9 @@ class _Difference:
 def compare(imported: ImportedModel, native: _native.Model, samples: Floats | None, stacklevel: int) -> None:
     """Compares the imported network with the file on some samples.
 
-    Quantised models round within; the classes that a model ends in may change by rounding alone. So neither is
-    compared, and nothing is where onnxruntime is absent or cannot run the model. That images are kept apart is, of all
-    models whose batch may move.
+    Quantised models round within and are not compared, and nothing is where onnxruntime is absent or cannot run the
+    model. That images are kept apart is, of all models whose batch may move. Of models that end in classes, classes
+    are compared, but those that rounding alone changes.
 
     Raises:
         UnsupportedModelError: they are different networks, or the file mixes images.
@@ -81,17 +84,45 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
             "keep the images of a batch apart, or export with a batch of 1",
         )
     weights = sum(tensor.nbytes for tensor in imported.tensors.values())
-    if imported.is_quantised or imported.takes_class or "arg_max" in imported.finish or weights > MOST_WEIGHTS:
+    if imported.is_quantised or weights > MOST_WEIGHTS:
         return
     try:
         wanted = _by_file(imported, images)
-        worst = _worst(imported, native, images, wanted)
     except Exception:
+        return  # It is not installed, or cannot run this model.
+    found = native.run_float(images, None).reshape(len(images), -1)
+    if found.shape != wanted.shape:
+        raise UnsupportedModelError(
+            f"Pronghorn's reading of the model gives {found.shape[1]} values for an input, and onnxruntime's "
+            f"{wanted.shape[1]}",
+            "report it, with the model",
+        )
+    beside = native.run_float(nearby(images), None).reshape(found.shape)
+    if imported.takes_class or "arg_max" in imported.finish:
+        _tell_classes(found != wanted, found != beside, stacklevel + 1)
         return
+    worst = _worst(imported, wanted, found, beside)
     if samples is not None:
         _tell_unknown(imported, wanted, stacklevel + 1)
     if worst.error > WARN:
         _tell(worst, len(images), stacklevel + 1)
+
+
+def _tell_classes(differs: npt.NDArray[np.bool_], is_rounding: npt.NDArray[np.bool_], stacklevel: int) -> None:
+    """Warns of other classes than the file's that rounding does not explain, or refuses.
+
+    Raises:
+        UnsupportedModelError: so many differ that the import is another network.
+    """
+    others = int(np.count_nonzero(differs & ~is_rounding))
+    problem = (
+        f"on {differs.size} inputs Pronghorn's reading of the model has other classes than onnxruntime's for {others}"
+    )
+    advice = "report it, with the model; results would be as wrong"
+    if others > max(1, MOST_CLASSES * differs.size):
+        raise UnsupportedModelError(problem, advice)
+    if others:
+        warnings.warn(f"{problem}\n  what to do: {advice}", PrecisionWarning, stacklevel=stacklevel + 1)
 
 
 def _tell_unknown(imported: ImportedModel, wanted: Floats, stacklevel: int) -> None:
@@ -130,26 +161,24 @@ def _chosen(images: Floats, multiply_adds: int) -> Floats:
 
 
 def _by_file(imported: ImportedModel, images: Floats) -> Floats:
-    """The file's results on images, `(images, outputs)`."""
+    """The file's results on images, `(images, outputs)`; the classes, where these are asked for."""
     run = session(imported.reference_bytes(), imported.is_quantised)
-    results = [run(images[at : at + 1]) for at in range(len(images))]
-    return np.asarray(np.concatenate(results), np.float32).reshape(len(images), -1)
+    results = np.concatenate([run(images[at : at + 1]) for at in range(len(images))])
+    results = classes_of(results, imported.finish) if imported.takes_class else results
+    return np.asarray(results, np.float32).reshape(len(images), -1)
 
 
-def _worst(imported: ImportedModel, native: _native.Model, images: Floats, wanted: Floats) -> _Difference:
-    """The largest difference of the imported network that rounding does not explain."""
+def _worst(imported: ImportedModel, wanted: Floats, found: Floats, beside: Floats) -> _Difference:
+    """The largest difference of the imported network that rounding does not explain.
 
-    def run(inputs: Floats) -> Floats:
-        return native.run_float(inputs, None).reshape(wanted.shape)
-
-    def largest(beside: Floats) -> _Difference:
-        parts = [_outputs(imported, each) for each in (wanted, found, beside)]
-        heads = {name: [part[name] for part in parts] for name in parts[0]}
-        return max((each for name in heads for each in _differences(name, *heads[name])), key=lambda each: each.error)
-
-    found = run(images)
-    worst = largest(found)
-    return worst if worst.error <= WARN else largest(run(nearby(images)))
+    Args:
+        wanted: the file's results, `(images, outputs)`.
+        found: those of the imported network.
+        beside: those for inputs whose last bits are others.
+    """
+    parts = [_outputs(imported, each) for each in (wanted, found, beside)]
+    heads = {name: [part[name] for part in parts] for name in parts[0]}
+    return max((each for name in heads for each in _differences(name, *heads[name])), key=lambda each: each.error)
 
 
 def _outputs(imported: ImportedModel, row: Floats) -> dict[str, Floats]:

@@ -103,7 +103,7 @@ class Verification:
 
     def report(self, runs: Runs) -> Report:
         """Compares the runs."""
-        runs = _finite(runs)
+        runs = _finite(_alike(runs))
         outputs = (runs.floating, runs.fixed, runs.secure)
         floating, fixed, secure = (Predictions.of(values, self.finish, self.kind) for values in outputs)
         tolerance = self.compiled.tolerance
@@ -209,6 +209,12 @@ def rms(values: npt.NDArray[np.floating[Any]]) -> float:
 def _result_unit(plan: Mapping[str, Any]) -> float:
     """The value of 1 in a result's integer."""
     return float(2.0 ** -plan["steps"][plan["output"]]["value"]["fraction_bits"])
+
+
+def _alike(runs: Runs) -> Runs:
+    """The same with outputs of one shape: classes have one number an image, or none beside the images."""
+    fixed, secure = (each.reshape(runs.floating.shape) for each in (runs.fixed, runs.secure))
+    return replace(runs, fixed=fixed, secure=secure)
 
 
 def _finite(runs: Runs) -> Runs:

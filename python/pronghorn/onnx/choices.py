@@ -63,6 +63,8 @@ def choice(node: NodeProto, makers: Makers, constants: Constants) -> list[NodePr
     points = sorted({point for each in found if each is not None for point in each[1]})
     try:
         pieces = _pieces(node, value, points, makers, constants)
+        for point in points:
+            _refuse_jump_at(point, node, value, pieces, makers, constants)
         rest = -sum(_middle(pair, value, makers, constants) for pair in pairwise(pieces))
         one = _activation(node, value, pieces, makers, constants)
         return [one] if one else _summed(node, value, pieces, rest, makers, constants)
@@ -99,12 +101,12 @@ def _threshold(compared: NodeProto | None, makers: Makers, constants: Constants)
     if compared is None or len(computed) != 1:
         return None
     numbers = [constants[name] for name in compared.input if name in constants]
-    if len(numbers) != 1 or numbers[0].size != 1 or not np.isfinite(numbers[0]).all():
+    if len(numbers) != 1 or not is_number(numbers[0]) or not np.isfinite(numbers[0]).all():
         return None
     number, maker = float(numbers[0].reshape(())), makers.get(computed[0])
     if maker is None or name_of(maker) != "Abs":
         return computed[0], [number]
-    return maker.input[0], [-number, number] if number > 0 else []
+    return maker.input[0], [] if number < 0 else [-number, number] if number else [number]
 
 
 def _pieces(node: NodeProto, value: str, points: list[float], makers: Makers, constants: Constants) -> list[Piece]:
@@ -120,6 +122,31 @@ def _pieces(node: NodeProto, value: str, points: list[float], makers: Makers, co
     return pieces
 
 
+def _refuse_jump_at(
+    point: float, node: NodeProto, value: str, pieces: list[Piece], makers: Makers, constants: Constants
+) -> None:
+    """Refuses another result at a threshold than the pieces have there: `Where(x == 0, -5, x)` as two comparisons.
+
+    Raises:
+        ValueError: it jumps there.
+    """
+    here = np.array([point])
+    own = node.input[1 if _at(node.input[0], value, here, makers, constants)[0] else 2]
+    piece = next(piece for piece in pieces if piece.low <= point <= piece.high)
+    results = [_at(name, value, here, makers, constants)[0] for name in (own, piece.chosen)]
+    if _jumps(*results):
+        raise ValueError("it jumps")
+
+
+def _jumps(before: float, after: float) -> bool:
+    return not abs(before - after) <= JUMP * max(1.0, abs(before), abs(after))
+
+
+def is_number(array: Array) -> bool:
+    """Whether a constant is one number that does not give values more dimensions."""
+    return array.size == 1 and array.ndim <= 1
+
+
 def _middle(pair: tuple[Piece, Piece], value: str, makers: Makers, constants: Constants) -> float:
     """The result where two pieces meet.
 
@@ -127,7 +154,7 @@ def _middle(pair: tuple[Piece, Piece], value: str, makers: Makers, constants: Co
         ValueError: it jumps there.
     """
     before, after = (_at(each.chosen, value, np.array([pair[1].low]), makers, constants)[0] for each in pair)
-    if not abs(before - after) <= JUMP * max(1.0, abs(before), abs(after)):
+    if _jumps(before, after):
         raise ValueError("it jumps")
     return float(after)
 
@@ -216,6 +243,8 @@ def _copies(
 def _at(name: str, value: str, points: Points, makers: Makers, constants: Constants) -> Points:
     """A value or a constant at points of another value."""
     if name in constants:
+        if not is_number(constants[name]):
+            raise ValueError("it is not one number")
         return np.full(points.shape, constants[name].reshape(()), np.float64)
     nodes = _between(name, value, makers, constants)
     return np.broadcast_to(evaluated(nodes, value, points, constants)[name], points.shape)

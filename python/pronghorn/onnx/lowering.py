@@ -72,6 +72,9 @@ HIDDEN = ("Cast", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", 
 MOVED = ("affine", "reshape", "take", "transpose")
 """Nodes of the graph whose values are those of their input, at most scaled and moved."""
 
+CHOOSING = ("Gather", "Slice", "Split")
+"""Operators that choose one of two shares."""
+
 REACHING = (*MOVED, "add", "clip", "concat", "leaky_relu", "relu")
 """Those that leave a summand of an input in their value."""
 
@@ -595,7 +598,7 @@ class Lowering:
             return value
         made = self.nodes[value.index]
         is_of_two = value.index in self.shares and made["op"]["kind"] == "function"
-        if is_of_two and site.node.output[0] not in self.before_layers:
+        if is_of_two and site.operator in CHOOSING and site.node.output[0] not in self.before_layers:
             # One of two shares is a Sigmoid, which at the end is the client's.
             before = self.take(site, self._read_by(made), axis, count, source)
             return self.emit(site, {"kind": "sigmoid"}, [before], inner)

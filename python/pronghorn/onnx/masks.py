@@ -3,6 +3,9 @@
 They have no fixed point beside scores, and scores of masked places may be far above the others. So a mask stays apart
 from its scores until they are read. A Softmax takes each row without its masked places, as exactly as the file does.
 Every other operator reads the sum.
+
+Biases may be as large, where scores are, and masks none of their places. So a mask is known by its form: it changes no
+place that it keeps.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ if TYPE_CHECKING:
     from pronghorn.onnx.lowering import Array, Lowering, Value
 
 MASKED = -1e3
-"""A summand so far below the largest of its row masks its place: `exp(-104)` is zero in float32."""
+"""A summand so far below that of a kept place masks its own, where the form is that of a mask: `exp(-104)` is zero in
+float32. No score is so far above others but one that has a bias to match."""
+
+FAR = -9e3
+"""In a row of two places, too, where a bias has the form of a mask."""
+
+VERY_FAR = 1e6
+"""Summands of any form mask places that are so many times as far below the kept ones as these are from zero, and from
+1."""
 
 LEFT_OUT = -24.0
 """At the client's end a masked place becomes a kept one of its row, and so much less: `exp(-24)` of its share."""
@@ -122,8 +133,24 @@ def scored(nodes: Iterable[NodeProto], constants: Container[str]) -> set[str]:
 
 
 def is_mask(lowering: Lowering, site: Site, summand: Array | float) -> bool:
-    """Whether a summand of a node masks places of a Softmax behind it."""
-    return site.node.output[0] in lowering.scored and bool(np.any(np.abs(summand) >= -MASKED))
+    """Whether a summand of a node may mask places of a Softmax behind it: it leaves others, or is very far below."""
+    size = np.abs(summand)
+    is_large = bool(np.any(size >= -MASKED) and np.any(size == 0)) or bool(np.any(size >= VERY_FAR))
+    return site.node.output[0] in lowering.scored and is_large
+
+
+def _masks(add: Array, mul: Array) -> Array:
+    """Which places of rows along the first axis their summands mask, beside the factors of scores."""
+    with np.errstate(all="ignore"):
+        gap = add.max(axis=0, keepdims=True) - add
+    far = gap >= -MASKED
+    kept = np.where(far, np.float32(0), np.abs(add)).max(axis=0, keepdims=True)
+    # Of a mask that was added before scores were divided, as much is left.
+    factor = np.where(far, np.float32(0), np.abs(mul)).max(axis=0, keepdims=True)
+    least = np.where(far, gap, np.float32(np.inf)).min(axis=0, keepdims=True)
+    most = np.where(far, gap, np.float32(-np.inf)).max(axis=0, keepdims=True)
+    are_equal = (least == most) & ((len(add) > 2) | (least >= -FAR * np.minimum(factor, np.float32(1))))
+    return np.asarray(far & (np.isposinf(gap) | ((kept == 0) & are_equal) | (gap >= VERY_FAR * (1 + kept))))
 
 
 def scaled(
@@ -140,7 +167,7 @@ def scaled(
 def chosen(lowering: Lowering, site: Site, score: Score, kept: Array, other: Array, name: str) -> Value:
     """A value where `kept`, and elsewhere a constant, which may be a mask."""
     value, mask = score
-    masks = mask is not None or is_mask(lowering, site, other)
+    masks = mask is not None or (site.node.output[0] in lowering.scored and bool(np.any(np.abs(other) >= -MASKED)))
     other = lowering.floats(site, other, name, finite=not masks)
     if not masks:
         return lowering.affine(site, value, mul=kept, add=other)
@@ -167,8 +194,8 @@ def at_least(lowering: Lowering, site: Site, position: int, bound: Array | float
         return None
     bound = np.asarray(bound, np.float32)
     value = _in_shape(lowering, site, value, bound)
-    above = mask.add >= bound - MASKED
-    below = (mask.add <= bound + MASKED) | ((mask.add <= bound) & _swallows(bound))
+    above = mask.add >= bound - FAR
+    below = (mask.add <= bound + FAR) | ((mask.add <= bound) & _swallows(bound))
     return masked(lowering, site, value, mask.chosen(above, bound)) if (above | below).all() else None
 
 
@@ -202,7 +229,7 @@ def apart(
 ) -> Apart:
     """Scores over an axis (batch counted) without their mask.
 
-    Where all summands of a row are far below zero, what they differ by counts.
+    Of rows without one, what summands differ by counts.
 
     Args:
         may_be_none: whether a row without any place is a case that the file treats.
@@ -216,9 +243,10 @@ def apart(
     none = np.isneginf(largest) if may_be_none else np.zeros_like(largest, bool)
     _refuse_empty(site, largest, none)
     largest = np.where((np.abs(largest) >= -MASKED) & ~none, largest, np.float32(0))
-    kept = none | (add - largest > MASKED)
+    kept = none | ~_masks(np.where(none, np.float32(0), add), mul)
     left = np.where(kept, np.float32(0), add - largest)
-    mul = np.where(_swallows(largest), np.float32(0), mul)
+    # A row that is masked as a whole: float32 leaves nothing of its scores.
+    mul = np.where(_swallows(largest) & (add == largest).all(axis=0, keepdims=True), np.float32(0), mul)
     if not reads_masked:
         # Masked places get the factor of a kept one: one factor for all is the usual case.
         first = kept.argmax(axis=0, keepdims=True)

@@ -81,6 +81,16 @@ pub struct Rows<'a, W> {
     depth: usize,
 }
 
+impl<W> Rows<'_, W> {
+    /// The block of the tile that begins at a row and has `R` of them.
+    #[inline(always)]
+    fn tile<const R: usize>(&self, first: usize) -> &[[W; R]] {
+        let lanes = &self.lanes[first * self.length..][..R * self.length];
+        let (tile, _) = lanes.as_chunks::<R>();
+        &tile[self.from..][..self.depth]
+    }
+}
+
 /// First rows of the tiles of so many rows, and how many each has.
 fn tiles_of(count: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut first = 0;
@@ -103,8 +113,9 @@ pub struct Sums<'a, S> {
     pub lanes: usize,
 }
 
-/// Adds products of floats, at a level or the best below it that the CPU has. Products are rounded
-/// before they are added, at every level.
+/// Adds products of floats, at a level or the best below it that the CPU has. Products are not
+/// rounded before they are added, at every level: fused multiply-adds take half as long. A CPU
+/// without them does the same in many instructions.
 pub fn float_columns(
     level: SimdLevel,
     rows: Rows<'_, f32>,
@@ -116,13 +127,15 @@ pub fn float_columns(
         // SAFETY: `or_best` returns only levels this CPU has, and all from AVX-512 on have AVX-512F.
         return unsafe { x86::float_columns(rows, columns, sums) };
     }
-    plain_float_columns(level.min(SimdLevel::Avx2), rows, columns, sums);
-}
-
-vectorised! {
-    fn plain_float_columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
-        tiles(&Floats, rows, columns, sums);
+    #[cfg(target_arch = "x86_64")]
+    if level.or_best() >= SimdLevel::Avx2 && is_x86_feature_detected!("fma") {
+        // SAFETY: `or_best` returns only levels this CPU has, all from AVX2 on have AVX2, and FMA
+        // was found.
+        return unsafe { x86::float_columns_avx2(rows, columns, sums) };
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = level;
+    tiles(&Floats, rows, columns, sums);
 }
 
 vectorised! {
@@ -168,13 +181,16 @@ trait Products {
     type Lane;
     type Sum: Copy + Default;
 
-    /// The sums of the `R` rows of a tile and all lanes. The tile has as many weights of a row as
+    /// How many whole tiles are best multiplied at a time: as many as have registers for their sums.
+    const AT_ONCE: usize = 1;
+
+    /// The sums of the `R` rows of `T` tiles and all lanes. A tile has as many weights of a row as
     /// there are columns.
-    fn of<const R: usize>(
+    fn of<const R: usize, const T: usize>(
         &self,
-        tile: &[[Self::Weight; R]],
+        tiles: [&[[Self::Weight; R]]; T],
         columns: &[[Self::Lane; LANES]],
-    ) -> [[Self::Sum; LANES]; R];
+    ) -> [[[Self::Sum; LANES]; R]; T];
 
     /// The sum of two sums.
     fn plus(a: Self::Sum, b: Self::Sum) -> Self::Sum;
@@ -182,7 +198,7 @@ trait Products {
 
 /// Defines [`Products`] in plain loops, which the compiler keeps in vectors.
 macro_rules! plain {
-    ($name:ident, $weight:ty, $sum:ty, $product:expr, $plus:expr) => {
+    ($name:ident, $weight:ty, $sum:ty, $add:expr, $plus:expr) => {
         struct $name;
 
         impl Products for $name {
@@ -191,16 +207,18 @@ macro_rules! plain {
             type Sum = $sum;
 
             #[inline(always)]
-            fn of<const R: usize>(
+            fn of<const R: usize, const T: usize>(
                 &self,
-                tile: &[[$weight; R]],
+                tiles: [&[[$weight; R]]; T],
                 columns: &[[$weight; LANES]],
-            ) -> [[$sum; LANES]; R] {
-                let mut sums = [[<$sum>::default(); LANES]; R];
-                for (weights, column) in tile.iter().zip(columns) {
-                    for (sums, &weight) in sums.iter_mut().zip(weights) {
-                        for (sum, &x) in sums.iter_mut().zip(column) {
-                            *sum = $plus(*sum, $product(weight, x));
+            ) -> [[[$sum; LANES]; R]; T] {
+                let mut sums = [[[<$sum>::default(); LANES]; R]; T];
+                for (sums, tile) in sums.iter_mut().zip(tiles) {
+                    for (weights, column) in tile.iter().zip(columns) {
+                        for (sums, &weight) in sums.iter_mut().zip(weights) {
+                            for (sum, &x) in sums.iter_mut().zip(column) {
+                                *sum = $add(*sum, weight, x);
+                            }
                         }
                     }
                 }
@@ -219,28 +237,35 @@ plain!(
     Floats,
     f32,
     f32,
-    |w: f32, x: f32| w * x,
+    |sum: f32, w: f32, x: f32| w.mul_add(x, sum),
     |a: f32, b: f32| a + b
 );
-plain!(Words, i32, i32, i32::wrapping_mul, i32::wrapping_add);
+plain!(
+    Words,
+    i32,
+    i32,
+    |sum: i32, w: i32, x: i32| sum.wrapping_add(w.wrapping_mul(x)),
+    i32::wrapping_add
+);
 plain!(
     Longs,
     i32,
     i64,
-    |w: i32, x: i32| i64::from(w) * i64::from(x),
+    |sum: i64, w: i32, x: i32| sum.wrapping_add(i64::from(w) * i64::from(x)),
     i64::wrapping_add
 );
 plain!(
     Pairs,
     [i16; 2],
     i32,
-    |[a, b]: [i16; 2], [x, y]: [i16; 2]| {
-        (i32::from(a) * i32::from(x)).wrapping_add(i32::from(b) * i32::from(y))
+    |sum: i32, [a, b]: [i16; 2], [x, y]: [i16; 2]| {
+        sum.wrapping_add(i32::from(a) * i32::from(x))
+            .wrapping_add(i32::from(b) * i32::from(y))
     },
     i32::wrapping_add
 );
 
-/// All rows, tile by tile.
+/// All rows, tile by tile, or as many whole tiles at a time as is best.
 #[inline(always)]
 fn tiles<P: Products>(
     products: &P,
@@ -248,29 +273,40 @@ fn tiles<P: Products>(
     columns: &[[P::Lane; LANES]],
     mut sums: Sums<'_, P::Sum>,
 ) {
-    for (first, count) in tiles_of(rows.count) {
-        let lanes = &rows.lanes[first * rows.length..][..count * rows.length];
-        let weights = &lanes[count * rows.from..][..count * rows.depth];
+    let pairs = match P::AT_ONCE {
+        2 => rows.count / (2 * ROWS),
+        _ => 0,
+    };
+    for pair in 0..pairs {
+        let tiles = [2 * pair, 2 * pair + 1].map(|tile| rows.tile::<ROWS>(tile * ROWS));
+        add(products, tiles, 2 * pair * ROWS, columns, &mut sums);
+    }
+    for (first, count) in tiles_of(rows.count).skip(2 * pairs) {
         match count {
-            ROWS => tile::<P, ROWS>(products, weights, first, columns, &mut sums),
-            2 => tile::<P, 2>(products, weights, first, columns, &mut sums),
-            _ => tile::<P, 1>(products, weights, first, columns, &mut sums),
+            ROWS => add(
+                products,
+                [rows.tile::<ROWS>(first)],
+                first,
+                columns,
+                &mut sums,
+            ),
+            2 => add(products, [rows.tile::<2>(first)], first, columns, &mut sums),
+            _ => add(products, [rows.tile::<1>(first)], first, columns, &mut sums),
         }
     }
 }
 
-/// The tile of `R` rows from `first` on.
+/// Adds the sums of tiles of `R` rows, from row `first` on.
 #[inline(always)]
-fn tile<P: Products, const R: usize>(
+fn add<P: Products, const R: usize, const T: usize>(
     products: &P,
-    weights: &[P::Weight],
+    tiles: [&[[P::Weight; R]]; T],
     first: usize,
     columns: &[[P::Lane; LANES]],
     out: &mut Sums<'_, P::Sum>,
 ) {
-    let (weights, _) = weights.as_chunks::<R>();
-    let sums = products.of::<R>(weights, columns);
-    for (at, sums) in sums.iter().enumerate() {
+    let sums = products.of(tiles, columns);
+    for (at, sums) in sums.as_flattened().iter().enumerate() {
         let out = &mut out.sums[(first + at) * out.stride..][..out.lanes];
         for (out, &sum) in out.iter_mut().zip(sums) {
             *out = P::plus(*out, sum);
@@ -278,14 +314,15 @@ fn tile<P: Products, const R: usize>(
     }
 }
 
-/// Pairs in vectors: the compiler does not find the instruction that multiplies and adds them.
+/// In vectors: the compiler does not find the instructions that multiply and add.
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_set1_epi32,
-        _mm256_setzero_si256, _mm256_storeu_si256, _mm512_add_ps, _mm512_dpwssd_epi32,
-        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
-        _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps, _mm512_storeu_si512,
+        _mm256_add_epi32, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
+        _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
+        _mm256_storeu_ps, _mm256_storeu_si256, _mm512_dpwssd_epi32, _mm512_fmadd_ps,
+        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+        _mm512_setzero_si512, _mm512_storeu_ps, _mm512_storeu_si512,
     };
 
     use super::{LANES, Products, Rows, Sums, tiles};
@@ -302,6 +339,9 @@ mod x86 {
     /// Made only behind a check that the CPU has AVX2.
     struct Avx2;
 
+    /// Made only behind a check that the CPU has AVX2 and FMA.
+    struct Fma;
+
     /// Made only behind a check that the CPU has AVX-512F.
     struct Avx512;
 
@@ -311,6 +351,11 @@ mod x86 {
     #[target_feature(enable = "avx512f")]
     pub fn float_columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
         tiles(&Avx512, rows, columns, sums);
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub fn float_columns_avx2(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {
+        tiles(&Fma, rows, columns, sums);
     }
 
     #[target_feature(enable = "avx512f,avx512vnni")]
@@ -327,23 +372,28 @@ mod x86 {
         type Lane = f32;
         type Sum = f32;
 
+        const AT_ONCE: usize = 2;
+
         #[inline(always)]
-        fn of<const R: usize>(
+        fn of<const R: usize, const T: usize>(
             &self,
-            tile: &[[f32; R]],
+            tiles: [&[[f32; R]]; T],
             columns: &[[f32; LANES]],
-        ) -> [[f32; LANES]; R] {
+        ) -> [[[f32; LANES]; R]; T] {
             // SAFETY: the CPU has AVX-512F. Loads and stores stay in arrays of as many numbers.
             unsafe {
-                let mut sums = [_mm512_setzero_ps(); R];
-                for (weights, column) in tile.iter().zip(columns) {
+                let mut sums = [[_mm512_setzero_ps(); R]; T];
+                for (at, column) in columns.iter().enumerate() {
                     let x = _mm512_loadu_ps(column.as_ptr());
-                    for (sum, &weight) in sums.iter_mut().zip(weights) {
-                        *sum = _mm512_add_ps(*sum, _mm512_mul_ps(_mm512_set1_ps(weight), x));
+                    for (sums, tile) in sums.iter_mut().zip(tiles) {
+                        for (sum, &weight) in sums.iter_mut().zip(&tile[at]) {
+                            *sum = _mm512_fmadd_ps(_mm512_set1_ps(weight), x, *sum);
+                        }
                     }
                 }
-                let mut lanes = [[0.0; LANES]; R];
-                for (lanes, &sum) in lanes.iter_mut().zip(&sums) {
+                let mut lanes = [[[0.0; LANES]; R]; T];
+                let sums = sums.as_flattened().iter();
+                for (lanes, &sum) in lanes.as_flattened_mut().iter_mut().zip(sums) {
                     _mm512_storeu_ps(lanes.as_mut_ptr(), sum);
                 }
                 lanes
@@ -361,24 +411,30 @@ mod x86 {
         type Lane = [i16; 2];
         type Sum = i32;
 
+        const AT_ONCE: usize = 2;
+
         #[inline(always)]
-        fn of<const R: usize>(
+        fn of<const R: usize, const T: usize>(
             &self,
-            tile: &[[[i16; 2]; R]],
+            tiles: [&[[[i16; 2]; R]]; T],
             columns: &[[[i16; 2]; LANES]],
-        ) -> [[i32; LANES]; R] {
+        ) -> [[[i32; LANES]; R]; T] {
             // SAFETY: the CPU has AVX-512F and VNNI. Loads and stores stay in arrays of as many
             // numbers.
             unsafe {
-                let mut sums = [_mm512_setzero_si512(); R];
-                for (weights, column) in tile.iter().zip(columns) {
+                let mut sums = [[_mm512_setzero_si512(); R]; T];
+                for (at, column) in columns.iter().enumerate() {
                     let x = _mm512_loadu_si512(column.as_ptr().cast());
-                    for (sum, &weight) in sums.iter_mut().zip(weights) {
-                        *sum = _mm512_dpwssd_epi32(*sum, _mm512_set1_epi32(packed(weight)), x);
+                    for (sums, tile) in sums.iter_mut().zip(tiles) {
+                        for (sum, &weight) in sums.iter_mut().zip(&tile[at]) {
+                            let weight = _mm512_set1_epi32(packed(weight));
+                            *sum = _mm512_dpwssd_epi32(*sum, weight, x);
+                        }
                     }
                 }
-                let mut lanes = [[0; LANES]; R];
-                for (lanes, &sum) in lanes.iter_mut().zip(&sums) {
+                let mut lanes = [[[0; LANES]; R]; T];
+                let sums = sums.as_flattened().iter();
+                for (lanes, &sum) in lanes.as_flattened_mut().iter_mut().zip(sums) {
                     _mm512_storeu_si512(lanes.as_mut_ptr().cast(), sum);
                 }
                 lanes
@@ -388,6 +444,52 @@ mod x86 {
         #[inline(always)]
         fn plus(a: i32, b: i32) -> i32 {
             a.wrapping_add(b)
+        }
+    }
+
+    impl Products for Fma {
+        type Weight = f32;
+        type Lane = f32;
+        type Sum = f32;
+
+        #[inline(always)]
+        fn of<const R: usize, const T: usize>(
+            &self,
+            tiles: [&[[f32; R]]; T],
+            columns: &[[f32; LANES]],
+        ) -> [[[f32; LANES]; R]; T] {
+            // SAFETY: the CPU has AVX2 and FMA. Loads and stores stay in arrays of as many numbers.
+            unsafe {
+                let mut sums = [[[_mm256_setzero_ps(); LANES / WIDTH]; R]; T];
+                for (at, column) in columns.iter().enumerate() {
+                    // No closures: these are compiled without AVX2.
+                    let mut vectors = [_mm256_setzero_ps(); LANES / WIDTH];
+                    for (at, vector) in vectors.iter_mut().enumerate() {
+                        *vector = _mm256_loadu_ps(column.as_ptr().add(at * WIDTH));
+                    }
+                    for (sums, tile) in sums.iter_mut().zip(tiles) {
+                        for (sums, &weight) in sums.iter_mut().zip(&tile[at]) {
+                            let weight = _mm256_set1_ps(weight);
+                            for (sum, &x) in sums.iter_mut().zip(&vectors) {
+                                *sum = _mm256_fmadd_ps(weight, x, *sum);
+                            }
+                        }
+                    }
+                }
+                let mut lanes = [[[0.0; LANES]; R]; T];
+                let sums = sums.as_flattened().iter();
+                for (lanes, vectors) in lanes.as_flattened_mut().iter_mut().zip(sums) {
+                    for (at, &vector) in vectors.iter().enumerate() {
+                        _mm256_storeu_ps(lanes.as_mut_ptr().add(at * WIDTH), vector);
+                    }
+                }
+                lanes
+            }
+        }
+
+        #[inline(always)]
+        fn plus(a: f32, b: f32) -> f32 {
+            a + b
         }
     }
 
@@ -406,29 +508,32 @@ mod x86 {
         type Sum = i32;
 
         #[inline(always)]
-        fn of<const R: usize>(
+        fn of<const R: usize, const T: usize>(
             &self,
-            tile: &[[[i16; 2]; R]],
+            tiles: [&[[[i16; 2]; R]]; T],
             columns: &[[[i16; 2]; LANES]],
-        ) -> [[i32; LANES]; R] {
+        ) -> [[[i32; LANES]; R]; T] {
             // SAFETY: the CPU has AVX2. Loads and stores stay in arrays of as many numbers.
             unsafe {
-                let mut sums = [[_mm256_setzero_si256(); LANES / WIDTH]; R];
-                for (weights, column) in tile.iter().zip(columns) {
+                let mut sums = [[[_mm256_setzero_si256(); LANES / WIDTH]; R]; T];
+                for (at, column) in columns.iter().enumerate() {
                     // No closures: these are compiled without AVX2.
                     let mut vectors = [_mm256_setzero_si256(); LANES / WIDTH];
                     for (at, vector) in vectors.iter_mut().enumerate() {
                         *vector = _mm256_loadu_si256(column.as_ptr().add(at * WIDTH).cast());
                     }
-                    for (sums, &weight) in sums.iter_mut().zip(weights) {
-                        let weight = _mm256_set1_epi32(packed(weight));
-                        for (sum, &x) in sums.iter_mut().zip(&vectors) {
-                            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(weight, x));
+                    for (sums, tile) in sums.iter_mut().zip(tiles) {
+                        for (sums, &weight) in sums.iter_mut().zip(&tile[at]) {
+                            let weight = _mm256_set1_epi32(packed(weight));
+                            for (sum, &x) in sums.iter_mut().zip(&vectors) {
+                                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(weight, x));
+                            }
                         }
                     }
                 }
-                let mut lanes = [[0; LANES]; R];
-                for (lanes, vectors) in lanes.iter_mut().zip(&sums) {
+                let mut lanes = [[[0; LANES]; R]; T];
+                let sums = sums.as_flattened().iter();
+                for (lanes, vectors) in lanes.as_flattened_mut().iter_mut().zip(sums) {
                     for (at, &vector) in vectors.iter().enumerate() {
                         _mm256_storeu_si256(lanes.as_mut_ptr().add(at * WIDTH).cast(), vector);
                     }
@@ -456,17 +561,15 @@ mod tests {
         columns: &[[W; LANES]],
         (stride, lanes): (usize, usize),
         (mut out, zero): (Vec<S>, S),
-        (product, plus): (impl Fn(W, W) -> S, impl Fn(S, S) -> S),
+        (add, plus): (impl Fn(S, W, W) -> S, impl Fn(S, S) -> S),
     ) -> Vec<S> {
         for (row, weights) in rows.chunks(LENGTH).enumerate() {
             for lane in 0..lanes {
                 let weights = &weights[1..][..columns.len()];
-                let products = weights
-                    .iter()
-                    .zip(columns)
-                    .map(|(&w, column)| product(w, column[lane]));
+                let pairs = weights.iter().zip(columns);
+                let sum = pairs.fold(zero, |sum, (&w, column)| add(sum, w, column[lane]));
                 let out = &mut out[row * stride + lane];
-                *out = plus(*out, products.fold(zero, &plus));
+                *out = plus(*out, sum);
             }
         }
         out
@@ -479,7 +582,7 @@ mod tests {
     /// Every level gives the sums of the definition, floats to the last bit, and writes no other.
     #[test]
     fn levels_agree() {
-        for (rows, depth, lanes) in [(1, 6, 16), (5, 3, 7), (15, 6, 16), (6, 1, 1)] {
+        for (rows, depth, lanes) in [(1, 6, 16), (5, 3, 7), (15, 6, 16), (33, 6, 16), (6, 1, 1)] {
             let stride = 19;
             let count = rows * stride;
             let words: Vec<i32> = (0..rows * LENGTH).map(integer).collect();
@@ -501,31 +604,39 @@ mod tests {
                 &columns,
                 shape,
                 (before.clone(), 0),
-                (i32::wrapping_mul, i32::wrapping_add),
+                (
+                    |sum: i32, w: i32, x| sum.wrapping_add(w.wrapping_mul(x)),
+                    i32::wrapping_add,
+                ),
             );
             let long_wanted = wanted(
                 &words,
                 &columns,
                 shape,
                 (longs.clone(), 0),
-                (|w: i32, x: i32| i64::from(w) * i64::from(x), |a, b| a + b),
+                (
+                    |sum, w: i32, x: i32| sum + i64::from(w) * i64::from(x),
+                    |a, b| a + b,
+                ),
             );
             let float_wanted = wanted(
                 &floats,
                 &float_columns,
                 shape,
                 (float_before.clone(), 0.0),
-                (|w: f32, x: f32| w * x, |a, b| a + b),
+                (|sum, w: f32, x: f32| w.mul_add(x, sum), |a, b| a + b),
             );
-            let product = |[a, b]: [i16; 2], [x, y]: [i16; 2]| {
-                (i32::from(a) * i32::from(x)).wrapping_add(i32::from(b) * i32::from(y))
+            let add = |sum: i32, [a, b]: [i16; 2], [x, y]: [i16; 2]| {
+                let product =
+                    (i32::from(a) * i32::from(x)).wrapping_add(i32::from(b) * i32::from(y));
+                sum.wrapping_add(product)
             };
             let pair_wanted = wanted(
                 &pairs,
                 &pair_lanes,
                 shape,
                 (before.clone(), 0),
-                (product, i32::wrapping_add),
+                (add, i32::wrapping_add),
             );
             for level in SimdLevel::available() {
                 let mut found = before.clone();

@@ -208,7 +208,7 @@ impl Built {
             )
         });
         let hidden = self.hidden();
-        let all = self.fidelity.warnings().into_iter();
+        let all = self.fidelity.warnings(&self.plan.finish).into_iter();
         all.chain(hidden).chain(kept).collect()
     }
 

@@ -86,7 +86,7 @@ pub(super) fn build(
     };
     let plan = plan(&graph, encrypted, options);
     let plan = CheckedPlan::new(plan).map_err(|error| BuildError::refused(error, &names))?;
-    fidelity.judge()?;
+    fidelity.judge(&plan.finish)?;
     let network = Encrypted {
         graph,
         program: schedule.program,

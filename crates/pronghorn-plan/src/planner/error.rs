@@ -138,6 +138,21 @@ pub enum BuildError {
         /// What of the samples may be why.
         hint: Option<Hint>,
     },
+    /// The fixed-point model's classes are not the float model's.
+    #[error(
+        "the class is the float model's on {alike} of {images} samples alone: results would be of little use. Classes \
+         are near to one another beside the spread of their scores: scale the features before training, and leave \
+         --weight-bits and --input-bits to the planner where you chose them{}",
+        accept(*changed)
+    )]
+    Classes {
+        /// Samples whose classes are equal.
+        alike: usize,
+        /// Samples that were compared.
+        images: usize,
+        /// The part of inputs whose classes differ.
+        changed: f64,
+    },
     /// Not a polynomial network.
     #[error(transparent)]
     Polynomial(#[from] PolynomialError),

@@ -47,7 +47,7 @@ const LEAST_IMAGES: usize = 4;
 const LEAST_SPREAD: f64 = 0.1;
 
 /// Scores that err by more, root mean square, say little of an image at the border of two classes.
-const STEEP: f64 = 0.5;
+const STEEP: f64 = 0.1;
 
 /// Scores that are scaled so, at most.
 const MOST_SCALED: usize = 1 << 18;
@@ -148,8 +148,20 @@ impl Fidelity {
         self.error <= self.aim
     }
 
-    /// What users are told where the aim is missed by far, or few samples tell the error.
-    pub(super) fn warnings(&self) -> Vec<String> {
+    /// What users are told where the aim is missed by far, classes change, or few samples tell the
+    /// error.
+    pub(super) fn warnings(&self, end: &[Finish]) -> Vec<String> {
+        let changed = self.changed(end).filter(|&part| part > WARN * self.aim);
+        let changed = changed.map(|_| {
+            format!(
+                "the class is the float model's on {} of {} samples alone, though the expected error \
+                 is {}: classes are near to one another beside the spread of their scores. Scale the \
+                 features, or ask for a smaller error (--error, error=)",
+                self.alike_images(),
+                self.images,
+                at_most(self.error)
+            )
+        });
         let missed = (self.error > WARN * self.aim).then(|| {
             let found = at_most(self.error);
             format!(
@@ -166,7 +178,25 @@ impl Fidelity {
                 self.images
             )
         });
-        missed.into_iter().chain(few).collect()
+        missed.into_iter().chain(changed).chain(few).collect()
+    }
+
+    /// The samples whose class is the float model's.
+    fn alike_images(&self) -> usize {
+        (self.alike.unwrap_or(1.0) * self.images as f64).round() as usize
+    }
+
+    /// The part of inputs whose class is not the float model's, where the end makes classes: the
+    /// least that so many samples leave likely (Wilson's score interval, one-sided at 95 %).
+    fn changed(&self, end: &[Finish]) -> Option<f64> {
+        if !end.iter().any(|finish| finish.makes_indices()) || self.images == 0 {
+            return None;
+        }
+        let (images, part) = (self.images as f64, 1.0 - self.alike?);
+        let z = 1.645;
+        let deviation = (part * (1.0 - part) / images + square(z / (2.0 * images))).sqrt();
+        let middle = part + square(z) / (2.0 * images);
+        Some(((middle - z * deviation) / (1.0 + square(z) / images)).max(0.0))
     }
 
     /// What users are told of outputs whose errors larger ones hide.
@@ -230,8 +260,16 @@ impl Fidelity {
 
     /// # Errors
     /// [`BuildError::Imprecise`] where results would be of no use.
-    pub(super) fn judge(&self) -> Result<(), BuildError> {
+    pub(super) fn judge(&self, end: &[Finish]) -> Result<(), BuildError> {
         let Self { aim, error, .. } = *self;
+        let changed = self.changed(end).filter(|&part| part > REFUSE * aim);
+        if let Some(changed) = changed.filter(|_| error <= REFUSE * aim) {
+            return Err(BuildError::Classes {
+                alike: self.alike_images(),
+                images: self.images,
+                changed,
+            });
+        }
         match error <= REFUSE * aim {
             true => Ok(()),
             false => Err(BuildError::Imprecise {
@@ -882,7 +920,7 @@ mod tests {
             fidelity.about_mean && (fidelity.error - 0.48).abs() < 0.01,
             "{fidelity:?}"
         );
-        assert!(fidelity.judge().is_err());
+        assert!(fidelity.judge(&[]).is_err());
         // Nor does it count beside its own size.
         let found: Vec<f32> = wanted
             .iter()
@@ -899,6 +937,34 @@ mod tests {
         }
     }
 
+    /// Scores of a wide spread, of which each image's first two are near: an error that is small beside
+    /// the spread changes classes.
+    #[test]
+    fn classes_that_change_are_told() {
+        let wanted: Vec<f32> = (0..40u8)
+            .flat_map(|image| [f32::from(image), f32::from(image) + 1e-3])
+            .collect();
+        let with_changed = |count: usize| {
+            let pairs = wanted.chunks(2).enumerate();
+            let found = pairs.flat_map(|(at, pair)| match at < count {
+                true => [pair[1], pair[0]],
+                false => [pair[0], pair[1]],
+            });
+            Fidelity::new(&found.collect::<Vec<f32>>(), &target(&wanted, true), 0.02)
+        };
+        let end = [Finish::ArgMax];
+        for (count, warns, refuses) in [(0, false, false), (2, false, false), (5, true, false)] {
+            let fidelity = with_changed(count);
+            assert!(fidelity.error < 1e-3);
+            assert_eq!(!fidelity.warnings(&end).is_empty(), warns, "{count}");
+            assert_eq!(fidelity.judge(&end).is_err(), refuses, "{count}");
+        }
+        let half = with_changed(20);
+        let refusal = half.judge(&end).unwrap_err().to_string();
+        assert!(refusal.contains("on 20 of 40 samples"), "{refusal}");
+        assert!(half.judge(&[]).is_ok() && half.warnings(&[]).is_empty());
+    }
+
     #[test]
     fn results_without_a_spread_have_an_error() {
         let wanted = [5.0, 1.0].repeat(4);
@@ -906,10 +972,10 @@ mod tests {
         let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
         assert!(!fidelity.about_mean && fidelity.error > 0.5);
         assert_eq!(fidelity.alike, Some(0.5));
-        assert!(fidelity.judge().is_err() && fidelity.warnings().len() == 1);
+        assert!(fidelity.judge(&[]).is_err() && fidelity.warnings(&[]).len() == 1);
         let exact = Fidelity::new(&wanted, &target(&wanted, true), 0.05);
-        assert!(exact.error == 0.0 && exact.judge().is_ok() && exact.warnings().is_empty());
+        assert!(exact.error == 0.0 && exact.judge(&[]).is_ok() && exact.warnings(&[]).is_empty());
         let few = Fidelity::new(&wanted[..2], &target(&wanted[..2], true), 0.05);
-        assert!(few.warnings()[0].contains("measured on 1 of the samples"));
+        assert!(few.warnings(&[])[0].contains("measured on 1 of the samples"));
     }
 }

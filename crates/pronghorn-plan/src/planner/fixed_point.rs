@@ -246,7 +246,7 @@ fn is_too_wide(error: &BuildError) -> bool {
 type Found = (Planned, FixedGraph, Fidelity);
 
 fn built((planned, fixed, fidelity): Found) -> Result<Built, BuildError> {
-    fidelity.judge()?;
+    fidelity.judge(&planned.plan.finish)?;
     Ok(Built {
         plan: planned.plan,
         names: planned.names,

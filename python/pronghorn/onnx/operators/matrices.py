@@ -102,7 +102,9 @@ def _einsum(lowering: Lowering, site: Site) -> Value:
     """A product with one constant matrix, as `bik,kj->bij` is."""
     names = [site.input(at) for at in range(len(site.node.input))]
     computed = [at for at, name in enumerate(names) if name in lowering.values]
-    if len(names) != 2 or len(computed) != 1:
+    if len(names) != 2:
+        site.fail(f"it multiplies {len(names)} values, and two are supported", "multiply two at a time")
+    if len(computed) != 1:
         site.fail("it multiplies values that are both computed", f"write it with MatMul, {CUT}")
     value, constant = lowering.value(site, computed[0]), lowering.required(site, 1 - computed[0])
     left, arrow, result = site.text("equation", "").replace(" ", "").partition("->")

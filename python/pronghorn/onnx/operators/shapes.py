@@ -156,6 +156,9 @@ def _pad(lowering: Lowering, site: Site) -> Value:
     fill = (fill or 0.0) if mode == "constant" else 0.0
     if mode not in ("constant", *BORDERS) or not math.isfinite(fill):
         site.fail(f"mode {mode} with value {fill} is not supported", f"pad with a number or mode {', '.join(BORDERS)}")
+    if abs(fill) > MOST_FILL:
+        problem = f"it pads with {fill:g}, and no fixed point holds other values beside that"
+        site.fail(problem, "give a MaxPool behind it pads of its own, or pad with a number like the others")
     if pads is None or len(pads) != 2 * rank:
         site.fail(f"pads {pads} are not two numbers for each of {rank} dimensions", "repair the model")
     site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
@@ -167,6 +170,9 @@ def _pad(lowering: Lowering, site: Site) -> Value:
     padded = lowering.zeros_around(site, lowering.affine(site, value, add=-fill), before, after)
     return lowering.affine(site, padded, add=fill)
 
+
+MOST_FILL = 1e3
+"""The largest number to pad with. Values beside larger ones would keep few bits."""
 
 BORDERS: dict[str, Callable[[int, int], int]] = {
     "edge": lambda place, size: min(max(place, 0), size - 1),
