@@ -71,14 +71,17 @@ def test_tensors_with_gradients_are_taken() -> None:
 def test_values_that_are_not_finite_are_named(wrong: float) -> None:
     table = np.ones((4, 3))
     table[2, 1] = wrong
-    with pytest.raises(InputError, match=r"hold infinite values or NaN: the first is \S+ at samples\[2, 1\]$"):
+    with pytest.raises(
+        InputError,
+        match=r"hold infinite values or NaN: the first is \S+ at samples\[2, 1\](: fill in missing values first)?$",
+    ):
         as_inputs(table, (3,), "samples")
     frame = Frame(**dict(zip("abc", table.T, strict=True)))
     with pytest.raises(InputError, match=r"inputs\[2, 1\], column 'b'"):
         as_inputs(frame, (3,))
     with pytest.raises(InputError, match=r"inputs\[2, 2\], column 'b'"):
         as_inputs(frame, (3,), columns=("c", "a", "b"))
-    with pytest.raises(InputError, match=r"inputs\[0, 2, 0, 1\]$"):
+    with pytest.raises(InputError, match=r"inputs\[0, 2, 0, 1\](: fill in missing values first)?$"):
         as_inputs(table.reshape(1, 4, 1, 3), (4, 1, 3))
 
 

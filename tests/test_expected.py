@@ -105,3 +105,58 @@ def test_the_oracle_alone_is_scored() -> None:
     assert "no secure run" in str(alone)
     assert "R2" in str(alone)
     assert json.loads(alone.to_json())["stats"] is None
+
+
+def test_classes_that_change_are_told_or_refused() -> None:
+    """Scores of a wide spread over samples, of which each row's first two are near: the error is small, and means
+    little."""
+    random = np.random.default_rng(21)
+
+    def scores(apart: float) -> bytes:
+        common = random.standard_normal((8, 1)) * np.ones((1, 4))
+        weights = (common + apart * random.standard_normal((8, 4))).astype(np.float32)
+        nodes = [node("Gemm", "x w", "s"), node("ArgMax", "s", "y", axis=1)]
+        proto = model(nodes, ("N", 8), {"w": weights}, output_dtype=onnx.TensorProto.INT64)
+        return bytes(proto.SerializeToString())
+
+    samples = random.standard_normal((128, 8)).astype(np.float32)
+    with pytest.raises(PlanError, match=r"the class is the float model's on \d+ of 64 samples alone"):
+        pronghorn.load(scores(1e-3), samples=samples).plan("client-aided")
+    # A coarser aim accepts it.
+    with pytest.warns(PrecisionWarning):
+        pronghorn.load(scores(1e-3), samples=samples, error=0.2).plan("client-aided")
+    plan = pronghorn.load(scores(1.0), samples=samples).plan("client-aided")
+    assert plan.expected_error.alike is not None
+    assert plan.expected_error.alike > 0.95
+
+
+def test_equal_bits_where_the_search_misses_the_aim() -> None:
+    """Means and deviations of channels over steps: finer layers do not help, and equal bits do."""
+    random = np.random.default_rng(5)
+    constants = {
+        "w": random.normal(scale=0.5, size=(8, 2, 7)).astype(np.float32),
+        "u": random.normal(scale=0.3, size=(8, 8, 5)).astype(np.float32),
+        "v": random.normal(size=(16, 3)).astype(np.float32),
+        "eps": np.float32(1e-4),
+    }
+    nodes = [
+        node("Conv", "x w", "c", strides=[2]),
+        node("Relu", "c", "r"),
+        node("Conv", "r u", "d"),
+        node("Relu", "d", "z"),
+        node("ReduceMean", "z", "m", axes=[2], keepdims=1),
+        node("Sub", "z m", "o"),
+        node("Mul", "o o", "q"),
+        node("ReduceMean", "q", "v2", axes=[2], keepdims=1),
+        node("Add", "v2 eps", "e"),
+        node("Sqrt", "e", "s"),
+        node("Concat", "m s", "both", axis=1),
+        node("Flatten", "both", "f"),
+        node("Gemm", "f v", "y"),
+    ]
+    signals = random.normal(size=(300, 2, 120)).astype(np.float32) * random.uniform(0.3, 1, (300, 1, 1))
+    samples, others = np.split(signals.astype(np.float32), [150])
+    report = pronghorn.load(model(nodes, ("N", 2, 120), constants), samples=samples).verify(others, secure=False)
+    assert report.expected_error is not None
+    assert report.expected_error <= 0.03
+    assert report.relative_error < 0.05

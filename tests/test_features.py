@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -580,3 +581,33 @@ def test_raw_numbers_beside_indicators(form: str, trust: str) -> None:
     assert plan.expected_error.error <= 1.5 * plan.expected_error.aim
     assert loaded.verify(table[300:], trust=trust, secure=False).relative_error < 3 * plan.expected_error.aim
     assert loaded.verify(table[300:302], trust=trust).disagreements == 0
+
+
+@pytest.mark.parametrize(("code", "every"), [(-9999.0, 20), (1e6, 9)])
+def test_placeholders_are_named(code: float, every: int) -> None:
+    coded = np.random.default_rng(3).normal(size=(200, 4)).astype(np.float32)
+    coded[::every, 2] = code
+    proto = model([node("Gemm", "x w", "y")], ("N", 4), {"w": np.ones((4, 1), np.float32)})
+    with pytest.warns(
+        InputWarning, match=rf"feature 2 is {re.escape(format(code, 'g'))} in {len(coded[::every])} of 200 samples"
+    ):
+        pronghorn.load(proto, samples=coded)
+    with pytest.warns(InputWarning, match="feature 'age' is"):
+        pronghorn.load(proto).calibrated(coded, columns=["id", "bmi", "age", "rate"])
+
+
+def test_other_numbers_that_repeat_are_no_placeholders() -> None:
+    made = np.random.default_rng(4)
+    table = np.stack(
+        [
+            made.integers(0, 2, 200),  # Indicators.
+            np.maximum(made.normal(size=200), 0),  # Half of them are zeros.
+            np.where(made.random(200) < 0.05, 99_999, made.exponential(8_000, 200)),  # As capital gains are capped.
+            np.full(200, 3.0),
+        ],
+        axis=1,
+    )
+    proto = model([node("Gemm", "x w", "y")], ("N", 4), {"w": np.array([[1], [1], [1e-4], [1]], np.float32)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)
+        pronghorn.load(proto, samples=table.astype(np.float32))

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 import pronghorn
 from helpers import check, floats, model, node, run_onnx
-from pronghorn.errors import ModelFileError, UnsupportedModelError
+from pronghorn.errors import InputError, ModelFileError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
 
 FEATURES = 4
@@ -50,6 +50,21 @@ def test_scalers_are_affine(size: int) -> None:
     assert kinds(check(table([scaler]))) == ["input", "affine", "affine"]
     with pytest.raises(UnsupportedModelError, match="does not fit"):
         import_onnx(table([ml("Scaler", "x", "y", offset=[0.5] * 3, scale=[2.0] * size)]))
+
+
+def test_imputers_have_nothing_to_fill_in() -> None:
+    imputer = ml("Imputer", "x", "f", imputed_value_floats=[0.5], replaced_value_float=float("nan"))
+    scaler = ml("Scaler", "f", "y", offset=[0.5], scale=[2.0])
+    loaded = pronghorn.load(table([imputer, scaler]), samples=floats(40, FEATURES))
+    assert kinds(check(table([imputer, scaler]))) == ["input", "affine", "affine"]
+    row = floats(3, FEATURES)
+    row[1, 2] = np.nan
+    with pytest.raises(InputError, match=r"the first is nan at inputs\[1, 2\]: fill in missing values"):
+        loaded.verify(row)
+    for replaced in ({"replaced_value_float": -999.0}, {"replaced_value_int64": 0}):
+        other = ml("Imputer", "x", "y", imputed_value_floats=[0.5], **replaced)
+        with pytest.raises(UnsupportedModelError, match="a comparison that jumps"):
+            import_onnx(table([other]))
 
 
 @pytest.mark.parametrize("targets", [1, 3])

@@ -68,7 +68,8 @@ def as_inputs(
     if not finite.all():
         place = _first(~finite)
         where = f"the first is {found[place]} at {_where(what, place, names)}"
-        raise InputError(f"{what} hold infinite values or NaN: {where}")
+        advice = ": fill in missing values first" if np.isnan(found[place]) else ""
+        raise InputError(f"{what} hold infinite values or NaN: {where}{advice}")
     return inputs
 
 

@@ -35,6 +35,10 @@ NARROW = 0.4
 """Nor are inputs that can never fill this share of it: made-up samples, and rows of features, widen a range by
 two."""
 TINY = 1 / 64
+LEAST_ROWS = 16
+"""Rows that tell of placeholders."""
+REPEATED, FAR_AWAY = 2, 5.0
+"""Times that a placeholder is there at least, and ranges of all others that it is away from them."""
 """Nor are actual inputs that fill less than this share of it."""
 
 
@@ -241,6 +245,40 @@ def warn_of_pixels(samples: Floats, stacklevel: int) -> None:
             "if the model was trained on 0..1, divide them and all inputs (--scale 255); else all is well (--scale 1)"
         )
         warnings.warn(f"{problem}\n  what to do: {advice}", InputWarning, stacklevel=stacklevel + 1)
+
+
+def warn_of_placeholders(samples: Floats, names: Sequence[str], stacklevel: int) -> None:
+    """Warns the caller of the public API of features in which one number repeats far away from all others, as
+    placeholders for missing values do: it sets their ranges, and leaves the others little precision.
+
+    Args:
+        names: of the features, or none.
+    """
+    if samples.ndim != 2 or len(samples) < LEAST_ROWS:
+        return
+    for feature, values in enumerate(samples.T):
+        placeholder = _placeholder(values)
+        if placeholder is not None:
+            name = repr(names[feature]) if len(names) == samples.shape[1] else str(feature)
+            count = int(np.count_nonzero(values == placeholder))
+            problem = (
+                f"feature {name} is {placeholder:g} in {count} of {len(values)} samples, far from all other values"
+            )
+            advice = (
+                "if it stands for missing values, train the model with filled ones, such as the median; give samples "
+                "without it, since beside it the others have little precision"
+            )
+            warnings.warn(f"{problem}\n  what to do: {advice}", InputWarning, stacklevel=stacklevel + 1)
+
+
+def _placeholder(values: Floats) -> float | None:
+    """The smallest or largest number, where it repeats far away from all others; None without such."""
+    for end in (values.min(), values.max()):
+        others = values[values != end]
+        is_repeated = len(values) - len(others) >= REPEATED and len(others) >= LEAST_ROWS // 2
+        if is_repeated and np.abs(others - end).min() > FAR_AWAY * np.ptp(others) > 0:
+            return float(end)
+    return None
 
 
 def warn_of_fractions(inputs: Floats, stacklevel: int) -> None:

@@ -332,6 +332,7 @@ impl Compiled {
             alike,
             images,
             ref outputs,
+            ..
         } = self.built.fidelity;
         let found = PyDict::new(py);
         found.set_item("aim", aim)?;

@@ -23,6 +23,7 @@ from pronghorn._inputs import (
     planned_bounds,
     warn_of_fractions,
     warn_of_pixels,
+    warn_of_placeholders,
     warn_of_scale,
 )
 from pronghorn._model.comparison import compare
@@ -289,6 +290,7 @@ class Model(Shaped):
             text = f"clients give columns by their place, as the samples' names do not tell them apart: {problem}"
             warnings.warn(text, InputWarning, stacklevel=stacklevel)
         is_row = problem is None and len(names) == math.prod(self.input_shape)
+        warn_of_placeholders(prepared, names if is_row else (), stacklevel)
         return self.changed(samples=prepared, columns=names if is_row else ())
 
     def columns_of(self, found: Sequence[str]) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ PREPARES = (
     "IsNaN",
     "ai.onnx.ml.Binarizer",
     "ai.onnx.ml.CategoryMapper",
-    "ai.onnx.ml.Imputer",
     "ai.onnx.ml.LabelEncoder",
     "ai.onnx.ml.OneHotEncoder",
 )

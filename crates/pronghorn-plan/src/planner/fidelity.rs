@@ -39,6 +39,9 @@ const VERY_FAR: f64 = 100.0;
 /// See [`VERY_FAR`].
 const FEW: usize = 20;
 
+/// Of so many samples it is known which are near to one another.
+const LEAST_COMMON: usize = 16;
+
 /// With fewer images a mean says nothing.
 const LEAST_IMAGES: usize = 4;
 
@@ -79,6 +82,18 @@ pub struct Fidelity {
     pub images: usize,
     /// The same for each output alone, in their order.
     pub outputs: Vec<OutputError>,
+    /// That of the samples whose results are near to one another, where others are far away.
+    pub common: Option<CommonError>,
+}
+
+/// The expected error of most samples, where the results of others make up the spread: those with
+/// placeholders for missing values, say.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommonError {
+    /// As [`Fidelity::error`], of an output over most samples, as a part of their own spread.
+    pub error: f64,
+    /// How many others there are.
+    pub far: usize,
 }
 
 /// The expected error of one output.
@@ -120,6 +135,7 @@ impl Fidelity {
             alike: target.alike(found),
             images: images.min(target.distinct),
             outputs: each.iter().map(output).collect(),
+            common: target.common(found),
         }
     }
 
@@ -178,7 +194,22 @@ impl Fidelity {
                 self.images
             )
         });
-        missed.into_iter().chain(changed).chain(few).collect()
+        let hiding = self.common.filter(|of| of.error > REFUSE * self.aim);
+        let hiding = hiding.map(|CommonError { error, far }| {
+            format!(
+                "results of {far} of {} samples lie far from the others, and hide the expected error of these: {} of \
+                 their own spread. Where features have placeholders for missing values, such as -999, leave such rows \
+                 out, or train with filled values",
+                self.images,
+                at_most(error)
+            )
+        });
+        missed
+            .into_iter()
+            .chain(changed)
+            .chain(hiding)
+            .chain(few)
+            .collect()
     }
 
     /// The samples whose class is the float model's.
@@ -422,6 +453,9 @@ pub(super) struct Target<'a> {
     pub distinct: usize,
     /// Whether the inputs are the user's: made-up ones tell little of the outputs' spread.
     pub real: bool,
+    /// Whether some inputs may have placeholders, and results far from all others: rows may, unless
+    /// the last function brings their results near to one another.
+    pub may_hide: bool,
     /// Whether outputs are scores of classes.
     pub has_scores: bool,
     /// The powers of two of channels of outputs beside values; empty where both are the same.
@@ -536,6 +570,35 @@ impl Target<'_> {
         most
     }
 
+    /// The largest error of an output over those images whose values are near to one another, where
+    /// there are others than the few that are no spread.
+    fn common(&self, found: &[f32]) -> Option<CommonError> {
+        if !self.real || !self.may_hide || self.distinct < LEAST_COMMON || self.outputs > MOST_LINES
+        {
+            return None;
+        }
+        let of_output = |output: usize| {
+            let of = |values: &[f32]| column(values, output, self.outputs);
+            let (found, wanted) = (of(found), of(self.wanted));
+            let middle = median(&wanted);
+            let deviations: Vec<f64> = wanted.iter().map(|value| (value - middle).abs()).collect();
+            let far = FAR * median(&deviations);
+            let near: Vec<usize> = (0..wanted.len())
+                .filter(|&at| deviations[at] <= far)
+                .collect();
+            let values: Vec<f64> = near.iter().map(|&at| wanted[at]).collect();
+            let differences = near.iter().map(|&at| square(found[at] - wanted[at]));
+            let (difference, size) = (differences.sum::<f64>(), spread(&values));
+            let is_known = near.len() < wanted.len() && size > ROUNDING * difference;
+            is_known.then(|| CommonError {
+                error: (difference / size).sqrt(),
+                far: wanted.len() - near.len(),
+            })
+        };
+        let all = (0..self.outputs).filter_map(of_output);
+        all.max_by(|a, b| a.error.total_cmp(&b.error))
+    }
+
     /// The largest error of an output with a name, where they have scales: a wide one would hide a
     /// narrow one. `None` where there is one.
     fn worst_head(&self, each: &[Squares]) -> Option<f64> {
@@ -599,10 +662,7 @@ impl Target<'_> {
 
     /// The sums of one output.
     fn squares(&self, found: &[f32], output: usize) -> Squares {
-        let of = |values: &[f32]| {
-            let values = values[output..].iter().step_by(self.outputs);
-            values.map(|&value| f64::from(value)).collect::<Vec<f64>>()
-        };
+        let of = |values: &[f32]| column(values, output, self.outputs);
         let sum = |values: &[f64]| values.iter().map(|&value| square(value)).sum::<f64>();
         let (found, wanted) = (of(found), of(self.wanted));
         let differences: Vec<f64> = found.iter().zip(&wanted).map(|(f, w)| f - w).collect();
@@ -625,6 +685,12 @@ impl Target<'_> {
             },
         }
     }
+}
+
+/// The values of an output of so many, an image each.
+fn column(values: &[f32], output: usize, outputs: usize) -> Vec<f64> {
+    let values = values[output..].iter().step_by(outputs);
+    values.map(|&value| f64::from(value)).collect()
 }
 
 /// The images' results after operations in order.
@@ -688,6 +754,7 @@ mod tests {
             outputs: 2,
             distinct: wanted.len() / 2,
             real,
+            may_hide: true,
             has_scores: true,
             exponents: &[],
             named: &[],
@@ -760,6 +827,7 @@ mod tests {
             about_mean: true,
             images: 9,
             outputs,
+            common: None,
             alike: None,
         };
         let named = |name: &str, shape: &[usize]| NamedOutput {
@@ -935,6 +1003,31 @@ mod tests {
             let fidelity = Fidelity::new(&found, &target(&wanted, true), 0.05);
             assert!(fidelity.error < 2e-3, "{fidelity:?}");
         }
+    }
+
+    /// One row in four has a placeholder, and results far from all others.
+    #[test]
+    fn rows_that_hide_others_are_told() {
+        let result = |row: u8| match row % 4 {
+            0 => 1e4 + f32::from(row),
+            _ => f32::from(row) / 40.0,
+        };
+        let wanted: Vec<f32> = (0..40)
+            .flat_map(|row| [result(row), -result(row)])
+            .collect();
+        let with_error = |error: f32| {
+            let found: Vec<f32> = wanted.iter().map(|w| w + error).collect();
+            Fidelity::new(&found, &target(&wanted, true), 0.02)
+        };
+        let fidelity = with_error(0.1);
+        assert!(fidelity.error < 1e-3 && fidelity.judge(&[]).is_ok());
+        let told = fidelity.warnings(&[]).concat();
+        assert!(
+            told.contains("results of 10 of 40 samples lie far"),
+            "{told}"
+        );
+        let precise = with_error(0.01);
+        assert!(precise.warnings(&[]).is_empty() && precise.common.is_some());
     }
 
     /// Scores of a wide spread, of which each image's first two are near: an error that is small beside

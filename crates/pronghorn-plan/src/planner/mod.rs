@@ -288,6 +288,8 @@ fn planned(
             outputs: wanted.len() / tested.len(),
             distinct: samples::distinct(&gathered(&tested), elements),
             real: options.samples.is_some(),
+            may_hide: graph.nodes[0].shape.len() == 1
+                && !matches!(graph.nodes[graph.tail().0].op, Op::Function { .. }),
             has_scores: options.outputs.is_empty() && graph.has_scores(),
             exponents: match &graph.nodes[graph.output].op {
                 Op::Scale { exponents } => exponents,
@@ -320,7 +322,7 @@ fn planned(
 /// deviations of these.
 fn with_sampled(built: Built, range: [f32; 2], deviations: Option<[f32; 2]>) -> Built {
     let has_range = !built.plan.finish.contains(&Finish::Class);
-    let typical = || samples::typical(range, built.plan.result().fraction_bits);
+    let typical = || samples::typical(range, built.plan.result());
     let sampled = has_range.then(typical);
     Built {
         plan: built.plan.with_sampled(sampled, deviations),

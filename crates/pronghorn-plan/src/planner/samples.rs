@@ -1,5 +1,7 @@
 //! The inputs that ranges come from: the user's, or made-up ones.
 
+use pronghorn_graph::fixed::ValueSpec;
+
 use super::{BuildError, BuildOptions};
 use crate::plan::deviation;
 
@@ -126,18 +128,30 @@ pub(super) fn rounded([low, high]: [f32; 2]) -> [f32; 2] {
 /// results, at most.
 const TYPICAL: f64 = 1.25;
 
-/// The range of results of inputs like the samples, in units of `2^-fraction_bits`: wider than that
-/// of the samples' results, and rounded as that of inputs is.
-pub(super) fn typical([low, high]: [f32; 2], fraction_bits: i32) -> [i32; 2] {
+/// The range of results of inputs like the samples, as integers: wider than that of the samples'
+/// results, and rounded as that of inputs is. An end of the result's own range is beyond it where no
+/// sample reaches it: what is there was clamped.
+pub(super) fn typical([low, high]: [f32; 2], result: &ValueSpec) -> [i32; 2] {
     let (middle, reach) = (
         (f64::from(low) + f64::from(high)) / 2.0,
         (f64::from(high) - f64::from(low)) / 2.0,
     );
     let ends = [middle - TYPICAL * reach, middle + TYPICAL * reach];
-    let [low, high] = rounded(ends.map(|end| end as f32)).map(f64::from);
-    let unit = f64::from(fraction_bits).exp2();
+    let unit = f64::from(result.fraction_bits).exp2();
+    let [least, most] = rounded(ends.map(|end| end as f32)).map(|end| f64::from(end) * unit);
     // Casts saturate.
-    [(low * unit).floor() as i32, (high * unit).ceil() as i32]
+    let [least, most] = [least.floor() as i32, most.ceil() as i32];
+    let [low, high] = [low, high].map(|end| (f64::from(end) * unit).round() as i32);
+    [
+        match low > result.low {
+            true => least.max(result.low.saturating_add(1)),
+            false => least,
+        },
+        match high < result.high {
+            true => most.min(result.high.saturating_sub(1)),
+            false => most,
+        },
+    ]
 }
 
 /// The deviations of inputs like the samples, of `elements` values each: wider than those of the
@@ -319,10 +333,20 @@ mod tests {
 
     #[test]
     fn results_like_the_samples_are_typical() {
-        assert_eq!(typical([-4.0, 4.0], 3), [-40, 40]);
-        assert_eq!(typical([100.0, 104.0], 0), [96, 112]);
-        assert_eq!(typical([-1e30, 1e30], 8), [i32::MIN, i32::MAX]);
-        assert_eq!(typical([0.0, 0.0], 8), [0, 0]);
+        let result = |fraction_bits, low, high| ValueSpec {
+            shape: vec![1],
+            fraction_bits,
+            low,
+            high,
+        };
+        let wide = |bits| result(bits, i32::MIN, i32::MAX);
+        assert_eq!(typical([-4.0, 4.0], &wide(3)), [-40, 40]);
+        assert_eq!(typical([100.0, 104.0], &wide(0)), [96, 112]);
+        assert_eq!(typical([-1e30, 1e30], &wide(8)), [i32::MIN, i32::MAX]);
+        assert_eq!(typical([0.0, 0.0], &wide(8)), [0, 0]);
+        // Results at the ends of their range were clamped, unless samples reach them.
+        assert_eq!(typical([-4.0, 4.0], &result(3, -36, 35)), [-35, 34]);
+        assert_eq!(typical([0.0, 4.0], &result(3, 0, 35)), [-4, 34]);
     }
 
     proptest! {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pronghorn.onnx.advice import CUT
@@ -20,6 +22,18 @@ def _scaler(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     offset, scale = (np.array(site.numbers(name) or [neutral]) for name, neutral in (("offset", 0.0), ("scale", 1.0)))
     return lowering.affine(site, lowering.affine(site, value, add=-offset), mul=scale)
+
+
+@operator("ai.onnx.ml.Imputer")
+def _imputer(lowering: Lowering, site: Site) -> Value:
+    """Nothing: a value that is missing is NaN, which no client sends."""
+    replaced = site.attributes.get("replaced_value_float", math.nan)
+    if "replaced_value_int64" in site.attributes or not math.isnan(replaced):
+        site.fail(
+            "it fills in values that have a number of their own, as a comparison that jumps",
+            "mark missing values as NaN (SimpleImputer(missing_values=numpy.nan)), and fill them in before sending",
+        )
+    return lowering.value(site)
 
 
 @operator("ai.onnx.ml.LinearRegressor")
