@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -43,6 +43,9 @@ OF_EXPORTERS = {"Erfc": "use the approximate GELU: keras.activations.gelu(x, app
 OPERAND = re.compile(r"/[A-Z]\w*/[xy](:\d+)?$")
 """How TensorFlow calls constants that are operands, such as `sequential/normalization/Sub/y:0`."""
 
+LARGE = 1 << 10
+"""Bytes of weights that the checker need not see."""
+
 MOST_LISTED = 5
 """Files of a directory that a refusal names."""
 
@@ -59,8 +62,8 @@ def read(model: Source) -> tuple[ModelProto, int, str]:
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: an operator set that is not supported, or sparse weights.
     """
-    proto, name, path = _read(model)
-    opset = _check(proto, path)
+    proto, name = _read(model)
+    opset = _check(proto)
     # Copying a model of large weights for nothing takes seconds.
     if proto.functions:
         proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
@@ -134,15 +137,15 @@ def _guarded(problem: str, call: Callable[[], T]) -> T:
         ) from error
 
 
-def _read(model: Source) -> tuple[ModelProto, str, str | None]:
-    """The model, a copy the caller does not see; the name of its file; and the file's path, if it holds all of it."""
+def _read(model: Source) -> tuple[ModelProto, str]:
+    """The model, a copy the caller does not see, and the name of its file."""
     if isinstance(model, ModelProto):
         _refuse_external(model)
-        return copy.deepcopy(model), "", None
+        return copy.deepcopy(model), ""
     if isinstance(model, bytes):
         proto = _guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model))
         _refuse_external(proto)
-        return proto, "", None
+        return proto, ""
     if not isinstance(model, str | os.PathLike):
         raise InputError(
             f"model is {model!r:.200}: give a path, the bytes of an .onnx file, an onnx.ModelProto or a torch.nn.Module"
@@ -156,9 +159,8 @@ def _read(model: Source) -> tuple[ModelProto, str, str | None]:
             "  what to do: load them into their module with torch, and give that: pronghorn.load(module, example=input)"
         )
     proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
-    is_whole = path.suffix == ".onnx" and not _external(proto)
     _load_external(proto, path)
-    return proto, path.stem, os.fspath(path) if is_whole else None
+    return proto, path.stem
 
 
 def _refuse_absent(path: Path) -> None:
@@ -237,8 +239,8 @@ def _load_external(proto: ModelProto, path: Path) -> None:
         _guarded(problem, lambda: onnx.load_external_data_for_model(proto, str(folder)))
 
 
-def _check(proto: ModelProto, path: str | None) -> int:
-    """Checks the model, or the file that holds all of it, against ONNX's rules; the version of its operator set."""
+def _check(proto: ModelProto) -> int:
+    """Checks the model against ONNX's rules; the version of its operator set."""
     if all(entry.domain == "ai.onnx.ml" for entry in proto.opset_import) and proto.opset_import:
         proto.opset_import.append(onnx.helper.make_opsetid("", ADDED_OPSET))
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
@@ -264,35 +266,59 @@ def _check(proto: ModelProto, path: str | None) -> int:
     open_ended = [tensor for tensor in entries if tensor.elem_type and not tensor.HasField("shape")]
     for tensor in open_ended:
         tensor.shape.SetInParent()
-    with _deprecated_aside(proto, versions[0]) as aside:
-        # Large weights are not copied for a file as it is.
-        checked = proto if path is None or open_ended or aside else path
+    with _deprecated_aside(proto, versions[0]):
         try:
-            _guarded("the model is damaged", lambda: onnx.checker.check_model(checked))
+            _guarded("the model is damaged", lambda: onnx.checker.check_model(_without_weights(proto)))
         except ModelFileError:
             # Runtimes take nodes in any order, and some tools write them so.
             if not _sort(proto.graph):
                 raise
-            _guarded("the model is damaged", lambda: onnx.checker.check_model(proto))
+            _guarded("the model is damaged", lambda: onnx.checker.check_model(_without_weights(proto)))
     for tensor in open_ended:
         tensor.ClearField("shape")
     return int(versions[0])
 
 
+def _without_weights(proto: ModelProto) -> ModelProto:
+    """The model without large weights, which the checker would copy twice. `initializers` sees whether their bytes are
+    as many as their shapes say."""
+    light, graph = ModelProto(), GraphProto()
+    for field, value in proto.ListFields():
+        if field.name != "graph":
+            _set(light, field.name, value)
+    for field, value in proto.graph.ListFields():
+        if field.name != "initializer":
+            _set(graph, field.name, value)
+    for tensor in proto.graph.initializer:
+        if tensor.ByteSize() < LARGE:
+            graph.initializer.append(tensor)
+        else:
+            graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])
+    light.graph.CopyFrom(graph)
+    return light
+
+
+def _set(message: ModelProto | GraphProto, name: str, value: Any) -> None:
+    """Sets a field of any kind."""
+    if hasattr(value, "CopyFrom"):
+        getattr(message, name).CopyFrom(value)
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        getattr(message, name).extend(value)
+    else:
+        setattr(message, name, value)
+
+
 @contextmanager
-def _deprecated_aside(proto: ModelProto, opset: int) -> Iterator[bool]:
-    """Gives operators that the checker refuses as deprecated, and runtimes run, a domain of their own meanwhile. Says
-    whether there are any.
-    """
-    found = any(_is_deprecated(node, opset) for node in proto.graph.node)
-    if not found:
-        yield False
+def _deprecated_aside(proto: ModelProto, opset: int) -> Iterator[None]:
+    """Gives operators that the checker refuses as deprecated, and runtimes run, a domain of their own meanwhile."""
+    if not any(_is_deprecated(node, opset) for node in proto.graph.node):
+        yield
         return
     proto.opset_import.append(onnx.helper.make_opsetid(ASIDE, 1))
     for node in proto.graph.node:
         node.domain = ASIDE if _is_deprecated(node, opset) else node.domain
     try:
-        yield True
+        yield
     finally:
         del proto.opset_import[-1]
         # Sorting makes new nodes.

@@ -493,9 +493,11 @@ impl Target<'_> {
         };
         let is_unbounded = end.iter().any(|finish| finish.is_unbounded());
         let least = if is_unbounded { 0.0 } else { LEAST_SPREAD };
-        // The result of the last operator follows from the values: the class does, too.
+        // The result of the last operator follows from the values: the class does, too. Shares are
+        // near to zero and far from it where values are near to one another.
         let of_result = Fidelity {
             alike: of_values.alike,
+            common: of_values.common,
             ..Fidelity::above(&after(end, &values, images), &target, aim, least)
         };
         let error = of_result
