@@ -97,24 +97,30 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
             f"{wanted.shape[1]}",
             "report it, with the model",
         )
-    beside = native.run_float(nearby(images), None).reshape(found.shape)
+
+    def beside() -> Floats:
+        return native.run_float(nearby(images), None).reshape(found.shape)
+
     if imported.takes_class or "arg_max" in imported.finish:
-        _tell_classes(found != wanted, found != beside, stacklevel + 1)
+        differs = found != wanted
+        if differs.any():
+            _tell_classes(differs & (found == beside()), stacklevel + 1)
         return
-    worst = _worst(imported, wanted, found, beside)
+    worst = _worst(imported, wanted, found, found)
+    worst = worst if worst.error <= WARN else _worst(imported, wanted, found, beside())
     if samples is not None:
         _tell_unknown(imported, wanted, stacklevel + 1)
     if worst.error > WARN:
         _tell(worst, len(images), stacklevel + 1)
 
 
-def _tell_classes(differs: npt.NDArray[np.bool_], is_rounding: npt.NDArray[np.bool_], stacklevel: int) -> None:
+def _tell_classes(differs: npt.NDArray[np.bool_], stacklevel: int) -> None:
     """Warns of other classes than the file's that rounding does not explain, or refuses.
 
     Raises:
         UnsupportedModelError: so many differ that the import is another network.
     """
-    others = int(np.count_nonzero(differs & ~is_rounding))
+    others = int(np.count_nonzero(differs))
     problem = (
         f"on {differs.size} inputs Pronghorn's reading of the model has other classes than onnxruntime's for {others}"
     )

@@ -58,7 +58,14 @@ UNSUPPORTED = {
     "NonZero": ("the number of its results is computed from the data", CONTROL_FLOW),
     "If": ("what is computed depends on the data", CONTROL_FLOW),
     "Loop": ("what is computed depends on the data", CONTROL_FLOW),
-    "Scan": ("what is computed depends on the data", CONTROL_FLOW),
+    "Scan": (
+        "it takes steps over the data, as distances to stored rows do in nearest neighbours and Gaussian processes",
+        "train a linear model or a multilayer perceptron; export a loop over time without Scan",
+    ),
+    **dict.fromkeys(
+        ("Ceil", "Floor", "Hardmax", "Round", "Sign"),
+        ("it jumps", "round or compare the result after the model, or end the model before it"),
+    ),
     **dict.fromkeys(
         ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"),
         ("it computes with integers of its own quantisation", FLOAT_MODEL),
