@@ -3,7 +3,7 @@
 //!
 //! Sums are taken in the order of the weights, in blocks whose sums are added. The order is part of
 //! the result: plans are the same on all machines.
-#![allow(unsafe_code)] // vectors of integers, and calls of #[target_feature] functions after run-time detection
+#![allow(unsafe_code)] // vectors, and calls of #[target_feature] functions after run-time detection
 
 use pronghorn_ring::{SimdLevel, vectorised};
 
@@ -181,7 +181,7 @@ trait Products {
     type Lane;
     type Sum: Copy + Default;
 
-    /// How many whole tiles are best multiplied at a time: as many as have registers for their sums.
+    /// Whole tiles that are best multiplied at a time: as many as have registers for their sums.
     const AT_ONCE: usize = 1;
 
     /// The sums of the `R` rows of `T` tiles and all lanes. A tile has as many weights of a row as
@@ -327,9 +327,6 @@ mod x86 {
 
     use super::{LANES, Products, Rows, Sums, tiles};
 
-    /// Lanes of a vector.
-    const WIDTH: usize = 8;
-
     /// Both numbers of a pair, as a lane has them.
     #[inline(always)]
     fn packed([low, high]: [i16; 2]) -> i32 {
@@ -367,132 +364,6 @@ mod x86 {
         tiles(&Vnni, rows, columns, sums);
     }
 
-    impl Products for Avx512 {
-        type Weight = f32;
-        type Lane = f32;
-        type Sum = f32;
-
-        const AT_ONCE: usize = 2;
-
-        #[inline(always)]
-        fn of<const R: usize, const T: usize>(
-            &self,
-            tiles: [&[[f32; R]]; T],
-            columns: &[[f32; LANES]],
-        ) -> [[[f32; LANES]; R]; T] {
-            // SAFETY: the CPU has AVX-512F. Loads and stores stay in arrays of as many numbers.
-            unsafe {
-                let mut sums = [[_mm512_setzero_ps(); R]; T];
-                for (at, column) in columns.iter().enumerate() {
-                    let x = _mm512_loadu_ps(column.as_ptr());
-                    for (sums, tile) in sums.iter_mut().zip(tiles) {
-                        for (sum, &weight) in sums.iter_mut().zip(&tile[at]) {
-                            *sum = _mm512_fmadd_ps(_mm512_set1_ps(weight), x, *sum);
-                        }
-                    }
-                }
-                let mut lanes = [[[0.0; LANES]; R]; T];
-                let sums = sums.as_flattened().iter();
-                for (lanes, &sum) in lanes.as_flattened_mut().iter_mut().zip(sums) {
-                    _mm512_storeu_ps(lanes.as_mut_ptr(), sum);
-                }
-                lanes
-            }
-        }
-
-        #[inline(always)]
-        fn plus(a: f32, b: f32) -> f32 {
-            a + b
-        }
-    }
-
-    impl Products for Vnni {
-        type Weight = [i16; 2];
-        type Lane = [i16; 2];
-        type Sum = i32;
-
-        const AT_ONCE: usize = 2;
-
-        #[inline(always)]
-        fn of<const R: usize, const T: usize>(
-            &self,
-            tiles: [&[[[i16; 2]; R]]; T],
-            columns: &[[[i16; 2]; LANES]],
-        ) -> [[[i32; LANES]; R]; T] {
-            // SAFETY: the CPU has AVX-512F and VNNI. Loads and stores stay in arrays of as many
-            // numbers.
-            unsafe {
-                let mut sums = [[_mm512_setzero_si512(); R]; T];
-                for (at, column) in columns.iter().enumerate() {
-                    let x = _mm512_loadu_si512(column.as_ptr().cast());
-                    for (sums, tile) in sums.iter_mut().zip(tiles) {
-                        for (sum, &weight) in sums.iter_mut().zip(&tile[at]) {
-                            let weight = _mm512_set1_epi32(packed(weight));
-                            *sum = _mm512_dpwssd_epi32(*sum, weight, x);
-                        }
-                    }
-                }
-                let mut lanes = [[[0; LANES]; R]; T];
-                let sums = sums.as_flattened().iter();
-                for (lanes, &sum) in lanes.as_flattened_mut().iter_mut().zip(sums) {
-                    _mm512_storeu_si512(lanes.as_mut_ptr().cast(), sum);
-                }
-                lanes
-            }
-        }
-
-        #[inline(always)]
-        fn plus(a: i32, b: i32) -> i32 {
-            a.wrapping_add(b)
-        }
-    }
-
-    impl Products for Fma {
-        type Weight = f32;
-        type Lane = f32;
-        type Sum = f32;
-
-        #[inline(always)]
-        fn of<const R: usize, const T: usize>(
-            &self,
-            tiles: [&[[f32; R]]; T],
-            columns: &[[f32; LANES]],
-        ) -> [[[f32; LANES]; R]; T] {
-            // SAFETY: the CPU has AVX2 and FMA. Loads and stores stay in arrays of as many numbers.
-            unsafe {
-                let mut sums = [[[_mm256_setzero_ps(); LANES / WIDTH]; R]; T];
-                for (at, column) in columns.iter().enumerate() {
-                    // No closures: these are compiled without AVX2.
-                    let mut vectors = [_mm256_setzero_ps(); LANES / WIDTH];
-                    for (at, vector) in vectors.iter_mut().enumerate() {
-                        *vector = _mm256_loadu_ps(column.as_ptr().add(at * WIDTH));
-                    }
-                    for (sums, tile) in sums.iter_mut().zip(tiles) {
-                        for (sums, &weight) in sums.iter_mut().zip(&tile[at]) {
-                            let weight = _mm256_set1_ps(weight);
-                            for (sum, &x) in sums.iter_mut().zip(&vectors) {
-                                *sum = _mm256_fmadd_ps(weight, x, *sum);
-                            }
-                        }
-                    }
-                }
-                let mut lanes = [[[0.0; LANES]; R]; T];
-                let sums = sums.as_flattened().iter();
-                for (lanes, vectors) in lanes.as_flattened_mut().iter_mut().zip(sums) {
-                    for (at, &vector) in vectors.iter().enumerate() {
-                        _mm256_storeu_ps(lanes.as_mut_ptr().add(at * WIDTH), vector);
-                    }
-                }
-                lanes
-            }
-        }
-
-        #[inline(always)]
-        fn plus(a: f32, b: f32) -> f32 {
-            a + b
-        }
-    }
-
     #[target_feature(enable = "avx2")]
     pub fn pair_columns(
         rows: Rows<'_, [i16; 2]>,
@@ -502,51 +373,97 @@ mod x86 {
         tiles(&Avx2, rows, columns, sums);
     }
 
-    impl Products for Avx2 {
-        type Weight = [i16; 2];
-        type Lane = [i16; 2];
-        type Sum = i32;
+    /// Defines [`Products`] on vectors of `$width` lanes of an instruction set.
+    macro_rules! vectors {
+        ($name:ident, $number:ty => $sum:ty, $at_once:literal tiles, $width:literal lanes,
+         $zero:ident, load($pointer:ident) = $load:expr, splat($weight:ident) = $splat:expr,
+         add($to:ident, $by:ident, $x:ident) = $add:expr,
+         store($place:ident, $vector:ident) = $store:expr,
+         plus($a:ident, $b:ident) = $plus:expr) => {
+            impl Products for $name {
+                type Weight = $number;
+                type Lane = $number;
+                type Sum = $sum;
 
-        #[inline(always)]
-        fn of<const R: usize, const T: usize>(
-            &self,
-            tiles: [&[[[i16; 2]; R]]; T],
-            columns: &[[[i16; 2]; LANES]],
-        ) -> [[[i32; LANES]; R]; T] {
-            // SAFETY: the CPU has AVX2. Loads and stores stay in arrays of as many numbers.
-            unsafe {
-                let mut sums = [[[_mm256_setzero_si256(); LANES / WIDTH]; R]; T];
-                for (at, column) in columns.iter().enumerate() {
-                    // No closures: these are compiled without AVX2.
-                    let mut vectors = [_mm256_setzero_si256(); LANES / WIDTH];
-                    for (at, vector) in vectors.iter_mut().enumerate() {
-                        *vector = _mm256_loadu_si256(column.as_ptr().add(at * WIDTH).cast());
-                    }
-                    for (sums, tile) in sums.iter_mut().zip(tiles) {
-                        for (sums, &weight) in sums.iter_mut().zip(&tile[at]) {
-                            let weight = _mm256_set1_epi32(packed(weight));
-                            for (sum, &x) in sums.iter_mut().zip(&vectors) {
-                                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(weight, x));
+                const AT_ONCE: usize = $at_once;
+
+                #[inline(always)]
+                fn of<const R: usize, const T: usize>(
+                    &self,
+                    tiles: [&[[$number; R]]; T],
+                    columns: &[[$number; LANES]],
+                ) -> [[[$sum; LANES]; R]; T] {
+                    // SAFETY: the CPU has the instructions, see `$name`. Loads and stores stay in
+                    // arrays of as many numbers. No closures: these are compiled without them.
+                    unsafe {
+                        let mut sums = [[[$zero(); LANES / $width]; R]; T];
+                        for (at, column) in columns.iter().enumerate() {
+                            let mut vectors = [$zero(); LANES / $width];
+                            for (at, vector) in vectors.iter_mut().enumerate() {
+                                let $pointer = column.as_ptr().add(at * $width);
+                                *vector = $load;
+                            }
+                            for (sums, tile) in sums.iter_mut().zip(tiles) {
+                                for (sums, &$weight) in sums.iter_mut().zip(&tile[at]) {
+                                    let $by = $splat;
+                                    for (sum, &$x) in sums.iter_mut().zip(&vectors) {
+                                        let $to = *sum;
+                                        *sum = $add;
+                                    }
+                                }
                             }
                         }
+                        let mut lanes = [[[<$sum>::default(); LANES]; R]; T];
+                        let sums = sums.as_flattened().iter();
+                        for (lanes, vectors) in lanes.as_flattened_mut().iter_mut().zip(sums) {
+                            for (at, &$vector) in vectors.iter().enumerate() {
+                                let $place = lanes.as_mut_ptr().add(at * $width);
+                                $store;
+                            }
+                        }
+                        lanes
                     }
                 }
-                let mut lanes = [[[0; LANES]; R]; T];
-                let sums = sums.as_flattened().iter();
-                for (lanes, vectors) in lanes.as_flattened_mut().iter_mut().zip(sums) {
-                    for (at, &vector) in vectors.iter().enumerate() {
-                        _mm256_storeu_si256(lanes.as_mut_ptr().add(at * WIDTH).cast(), vector);
-                    }
-                }
-                lanes
-            }
-        }
 
-        #[inline(always)]
-        fn plus(a: i32, b: i32) -> i32 {
-            a.wrapping_add(b)
-        }
+                #[inline(always)]
+                fn plus($a: $sum, $b: $sum) -> $sum {
+                    $plus
+                }
+            }
+        };
     }
+
+    vectors!(
+        Avx512, f32 => f32, 2 tiles, 16 lanes,
+        _mm512_setzero_ps, load(x) = _mm512_loadu_ps(x), splat(w) = _mm512_set1_ps(w),
+        add(sum, w, x) = _mm512_fmadd_ps(w, x, sum), store(to, sum) = _mm512_storeu_ps(to, sum),
+        plus(a, b) = a + b
+    );
+
+    vectors!(
+        Vnni, [i16; 2] => i32, 2 tiles, 16 lanes,
+        _mm512_setzero_si512, load(x) = _mm512_loadu_si512(x.cast()),
+        splat(w) = _mm512_set1_epi32(packed(w)),
+        add(sum, w, x) = _mm512_dpwssd_epi32(sum, w, x),
+        store(to, sum) = _mm512_storeu_si512(to.cast(), sum),
+        plus(a, b) = a.wrapping_add(b)
+    );
+
+    vectors!(
+        Fma, f32 => f32, 1 tiles, 8 lanes,
+        _mm256_setzero_ps, load(x) = _mm256_loadu_ps(x), splat(w) = _mm256_set1_ps(w),
+        add(sum, w, x) = _mm256_fmadd_ps(w, x, sum), store(to, sum) = _mm256_storeu_ps(to, sum),
+        plus(a, b) = a + b
+    );
+
+    vectors!(
+        Avx2, [i16; 2] => i32, 1 tiles, 8 lanes,
+        _mm256_setzero_si256, load(x) = _mm256_loadu_si256(x.cast()),
+        splat(w) = _mm256_set1_epi32(packed(w)),
+        add(sum, w, x) = _mm256_add_epi32(sum, _mm256_madd_epi16(w, x)),
+        store(to, sum) = _mm256_storeu_si256(to.cast(), sum),
+        plus(a, b) = a.wrapping_add(b)
+    );
 }
 
 #[cfg(test)]
