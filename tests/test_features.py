@@ -604,10 +604,13 @@ def test_other_numbers_that_repeat_are_no_placeholders() -> None:
             np.maximum(made.normal(size=200), 0),  # Half of them are zeros.
             np.where(made.random(200) < 0.05, 99_999, made.exponential(8_000, 200)),  # As capital gains are capped.
             np.full(200, 3.0),
+            made.choice([1, 10, 100, 1000], 200),
+            np.where(made.random(200) < 0.2, made.normal(1000, 20, 200), 0),
         ],
         axis=1,
     )
-    proto = model([node("Gemm", "x w", "y")], ("N", 4), {"w": np.array([[1], [1], [1e-4], [1]], np.float32)})
+    weights = np.array([[1], [1], [1e-4], [1], [1e-2], [1e-2]], np.float32)
+    proto = model([node("Gemm", "x w", "y")], ("N", 6), {"w": weights})
     with warnings.catch_warnings():
         warnings.simplefilter("error", InputWarning)
         pronghorn.load(proto, samples=table.astype(np.float32))

@@ -326,6 +326,42 @@ def test_masks_leave_places_out(form: str) -> None:
     assert max(report.expected_error, report.relative_error) < 0.03
 
 
+LOW = [-1e4, -65504.0, -1e9, np.finfo(np.float32).min, -np.inf]
+
+
+@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize("biases", ["distances", "learned"])
+def test_masks_with_biases_of_positions(biases: str, low: float) -> None:
+    """One constant has both, as optimisers write it."""
+    steps = np.arange(STEPS)
+    apart = np.abs(steps[:, None] - steps[None]).astype(np.float32)
+    added = -0.5 * apart if biases == "distances" else floats(STEPS, STEPS)
+    with np.errstate(over="ignore"):
+        mask = (added + np.where(steps[:, None] < steps[None], np.float32(low), np.float32(0))).astype(np.float32)
+    proto = with_scores([node("Add", "s mask", "m"), node("Softmax", "m", "a", axis=-1)], {"mask": mask}, 1.0)
+    check(proto, inputs=floats(100, STEPS, WIDTH))
+    loaded = pronghorn.load(proto, samples=floats(48, STEPS, WIDTH))
+    report = loaded.verify(floats(48, STEPS, WIDTH), secure=False)
+    assert max(report.expected_error, report.relative_error) < 0.03
+
+
+@pytest.mark.parametrize("low", LOW)
+@pytest.mark.parametrize("after", ["learned", "half", "padding"])
+def test_masks_that_are_added_to(after: str, low: float) -> None:
+    """By biases of positions, by a number, and by another mask."""
+    steps = np.arange(STEPS)
+    low32 = np.float32(low)
+    mask = np.where(steps[:, None] < steps[None], low32, np.float32(0))
+    padding = np.where(steps >= STEPS - 2, np.float32(max(low, -65504.0)), np.float32(0))
+    second = {"learned": floats(STEPS, STEPS), "half": np.float32(0.5), "padding": padding}[after]
+    nodes = [node("Add", "s mask", "u"), node("Add", "u second", "m"), node("Softmax", "m", "a", axis=-1)]
+    proto = with_scores(nodes, {"mask": mask, "second": second}, 1.0)
+    check(proto, inputs=floats(100, STEPS, WIDTH))
+    loaded = pronghorn.load(proto, samples=floats(48, STEPS, WIDTH))
+    report = loaded.verify(floats(48, STEPS, WIDTH), secure=False)
+    assert max(report.expected_error, report.relative_error) < 0.03
+
+
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])
 def test_masks_of_large_scores_equal_the_oracle(trust: str) -> None:
     proto = with_scores(*FORMS_OF_MASKS["added"], gain=12.0)

@@ -283,6 +283,8 @@ def test_masked_classes_at_the_end(form: str, end: str) -> None:
 BIASES = {
     "distinct": np.array([0, -1500, 900, 3000, -2500, 1200], np.float32),
     "all large": np.array([-5200, -12000, -4000, -9000, -7000, -6500], np.float32),
+    "one far": np.array([0, 0, -12000, 0, 0, 0], np.float32),
+    "one very far": np.array([-1, -1, -2.5e6, -1, -1, -1], np.float32),
     "millions": np.array([-1.4e6, -1.8e6, -1.6e6, -1.5e6, -2.9e6, -1.7e6], np.float32),
 }
 """Of scores that are as large: nearest centroids and naive Bayes end so."""

@@ -35,11 +35,13 @@ NARROW = 0.4
 """Nor are inputs that can never fill this share of it: made-up samples, and rows of features, widen a range by
 two."""
 TINY = 1 / 64
+"""Nor are actual inputs that fill less than this share of it."""
 LEAST_ROWS = 16
 """Rows that tell of placeholders."""
+LEAST_DISTINCT = 8
+"""Other numbers of a feature that has one: codes of kinds are few."""
 REPEATED, FAR_AWAY = 2, 5.0
 """Times that a placeholder is there at least, and ranges of all others that it is away from them."""
-"""Nor are actual inputs that fill less than this share of it."""
 
 
 def as_labels(labels: npt.ArrayLike, images: int, classes: int = 0, stacklevel: int = 3) -> npt.NDArray[np.int64]:
@@ -256,28 +258,31 @@ def warn_of_placeholders(samples: Floats, names: Sequence[str], stacklevel: int)
     """
     if samples.ndim != 2 or len(samples) < LEAST_ROWS:
         return
-    for feature, values in enumerate(samples.T):
-        placeholder = _placeholder(values)
-        if placeholder is not None:
-            name = repr(names[feature]) if len(names) == samples.shape[1] else str(feature)
-            count = int(np.count_nonzero(values == placeholder))
-            problem = (
-                f"feature {name} is {placeholder:g} in {count} of {len(values)} samples, far from all other values"
-            )
-            advice = (
-                "if it stands for missing values, train the model with filled ones, such as the median; give samples "
-                "without it, since beside it the others have little precision"
-            )
-            warnings.warn(f"{problem}\n  what to do: {advice}", InputWarning, stacklevel=stacklevel + 1)
+    found = {
+        feature: number for feature, values in enumerate(samples.T) if (number := _placeholder(values)) is not None
+    }
+    if not found:
+        return
+    feature, number = next(iter(found.items()))
+    name = repr(names[feature]) if len(names) == samples.shape[1] else str(feature)
+    count = int(np.count_nonzero(samples[:, feature] == number))
+    others = f", and {len(found) - 1} others have such a number" if len(found) > 1 else ""
+    problem = f"feature {name} is {number:g} in {count} of {len(samples)} samples, far from all other values{others}"
+    advice = (
+        "if it stands for missing values, train the model with filled ones, such as the median; give samples without "
+        "it, since beside it the others have little precision"
+    )
+    warnings.warn(f"{problem}\n  what to do: {advice}", InputWarning, stacklevel=stacklevel + 1)
 
 
 def _placeholder(values: Floats) -> float | None:
-    """The smallest or largest number, where it repeats far away from all others; None without such."""
+    """The smallest or largest number, where it repeats far away from all others, which are many and differ; None
+    without such."""
     for end in (values.min(), values.max()):
         others = values[values != end]
-        is_repeated = len(values) - len(others) >= REPEATED and len(others) >= LEAST_ROWS // 2
+        is_repeated = REPEATED <= len(values) - len(others) <= len(values) / 2
         if is_repeated and np.abs(others - end).min() > FAR_AWAY * np.ptp(others) > 0:
-            return float(end)
+            return float(end) if len(np.unique(others)) >= LEAST_DISTINCT else None
     return None
 
 

@@ -144,7 +144,7 @@ def _jumps(before: float, after: float) -> bool:
 
 def is_number(array: Array) -> bool:
     """Whether a constant is one number that does not give values more dimensions."""
-    return array.size == 1 and array.ndim <= 1
+    return array.size == 1 and array.ndim <= 2
 
 
 def _middle(pair: tuple[Piece, Piece], value: str, makers: Makers, constants: Constants) -> float:

@@ -30,9 +30,15 @@ float32. No score is so far above others but one that has a bias to match."""
 FAR = -9e3
 """In a row of two places, too, where a bias has the form of a mask."""
 
+NEAR = 0.01
+"""Where rows differ, summands that keep places may differ by this part of how far the others are below them."""
+
 VERY_FAR = 1e6
 """Summands of any form mask places that are so many times as far below the kept ones as these are from zero, and from
 1."""
+
+FARTHEST = 1e8
+"""The same where there is one row, of classes, whose biases are as large where scores are."""
 
 LEFT_OUT = -24.0
 """At the client's end a masked place becomes a kept one of its row, and so much less: `exp(-24)` of its share."""
@@ -135,7 +141,9 @@ def scored(nodes: Iterable[NodeProto], constants: Container[str]) -> set[str]:
 def is_mask(lowering: Lowering, site: Site, summand: Array | float) -> bool:
     """Whether a summand of a node may mask places of a Softmax behind it: it leaves others, or is very far below."""
     size = np.abs(summand)
-    is_large = bool(np.any(size >= -MASKED) and np.any(size == 0)) or bool(np.any(size >= VERY_FAR))
+    has_rows = np.squeeze(size).ndim > 1
+    left = NEAR * -MASKED if has_rows else 0.0
+    is_large = bool(np.any(size >= -MASKED) and np.any(size <= left)) or bool(np.any(size >= VERY_FAR))
     return site.node.output[0] in lowering.scored and is_large
 
 
@@ -143,14 +151,23 @@ def _masks(add: Array, mul: Array) -> Array:
     """Which places of rows along the first axis their summands mask, beside the factors of scores."""
     with np.errstate(all="ignore"):
         gap = add.max(axis=0, keepdims=True) - add
-    far = gap >= -MASKED
-    kept = np.where(far, np.float32(0), np.abs(add)).max(axis=0, keepdims=True)
-    # Of a mask that was added before scores were divided, as much is left.
-    factor = np.where(far, np.float32(0), np.abs(mul)).max(axis=0, keepdims=True)
-    least = np.where(far, gap, np.float32(np.inf)).min(axis=0, keepdims=True)
-    most = np.where(far, gap, np.float32(-np.inf)).max(axis=0, keepdims=True)
-    are_equal = (least == most) & ((len(add) > 2) | (least >= -FAR * np.minimum(factor, np.float32(1))))
-    return np.asarray(far & (np.isposinf(gap) | ((kept == 0) & are_equal) | (gap >= VERY_FAR * (1 + kept))))
+        far = gap >= -MASKED
+        kept = np.where(far, np.float32(0), np.abs(add)).max(axis=0, keepdims=True)
+        least = np.where(far, gap, np.float32(np.inf)).min(axis=0, keepdims=True)
+        most = np.where(far, gap, np.float32(-np.inf)).max(axis=0, keepdims=True)
+        # Of a mask that was added before scores were divided, as much is left.
+        factor = np.where(far, np.float32(0), np.abs(mul)).max(axis=0, keepdims=True)
+        is_far = least >= -FAR * np.minimum(factor, np.float32(1))
+        rows = add.reshape(len(add), -1)
+        # Scores that are replaced do not count, whatever they are.
+        are_replaced = np.where(far, mul, np.float32(0)) == 0
+        of_form = (kept == 0) & (least == most) & ((len(add) > 2) | is_far)
+        of_form &= (rows.shape[1] > 1) | are_replaced.all(axis=0, keepdims=True)
+        # Biases are one for all rows: with those of positions it is a mask whose rows differ.
+        if (rows != rows[:, :1]).any():
+            of_form |= (kept <= NEAR * least) & ((most - least <= NEAR * least) | is_far)
+        very_far = VERY_FAR if rows.shape[1] > 1 else FARTHEST
+        return np.asarray(far & (np.isposinf(gap) | of_form | (gap >= very_far * (1 + kept))))
 
 
 def scaled(

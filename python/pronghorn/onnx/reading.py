@@ -290,7 +290,7 @@ def _without_weights(proto: ModelProto) -> ModelProto:
         if field.name != "initializer":
             _set(graph, field.name, value)
     for tensor in proto.graph.initializer:
-        if tensor.ByteSize() < LARGE:
+        if tensor.ByteSize() < LARGE or min(tensor.dims, default=0) < 0 or not tensor.HasField("raw_data"):
             graph.initializer.append(tensor)
         else:
             graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])

@@ -573,9 +573,13 @@ impl Target<'_> {
     }
 
     /// The largest error of an output over those images whose values are near to one another, where
-    /// there are others than the few that are no spread.
+    /// others are very far away. Scores of classes are far apart, and tell nothing.
     fn common(&self, found: &[f32]) -> Option<CommonError> {
-        if !self.real || !self.may_hide || self.distinct < LEAST_COMMON || self.outputs > MOST_LINES
+        if !self.real
+            || !self.may_hide
+            || self.has_scores
+            || self.distinct < LEAST_COMMON
+            || self.outputs > MOST_LINES
         {
             return None;
         }
@@ -584,7 +588,7 @@ impl Target<'_> {
             let (found, wanted) = (of(found), of(self.wanted));
             let middle = median(&wanted);
             let deviations: Vec<f64> = wanted.iter().map(|value| (value - middle).abs()).collect();
-            let far = FAR * median(&deviations);
+            let far = VERY_FAR * median(&deviations);
             let near: Vec<usize> = (0..wanted.len())
                 .filter(|&at| deviations[at] <= far)
                 .collect();
@@ -1019,7 +1023,11 @@ mod tests {
             .collect();
         let with_error = |error: f32| {
             let found: Vec<f32> = wanted.iter().map(|w| w + error).collect();
-            Fidelity::new(&found, &target(&wanted, true), 0.02)
+            let values = Target {
+                has_scores: false,
+                ..target(&wanted, true)
+            };
+            Fidelity::new(&found, &values, 0.02)
         };
         let fidelity = with_error(0.1);
         assert!(fidelity.error < 1e-3 && fidelity.judge(&[]).is_ok());

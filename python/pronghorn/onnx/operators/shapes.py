@@ -156,7 +156,7 @@ def _pad(lowering: Lowering, site: Site) -> Value:
     fill = (fill or 0.0) if mode == "constant" else 0.0
     if mode not in ("constant", *BORDERS) or not math.isfinite(fill):
         site.fail(f"mode {mode} with value {fill} is not supported", f"pad with a number or mode {', '.join(BORDERS)}")
-    if abs(fill) > MOST_FILL:
+    if abs(fill) >= MOST_FILL:
         problem = f"it pads with {fill:g}, and no fixed point holds other values beside that"
         site.fail(problem, "give a MaxPool behind it pads of its own, or pad with a number like the others")
     if pads is None or len(pads) != 2 * rank:
@@ -171,8 +171,8 @@ def _pad(lowering: Lowering, site: Site) -> Value:
     return lowering.affine(site, padded, add=fill)
 
 
-MOST_FILL = 1e3
-"""The largest number to pad with. Values beside larger ones would keep few bits."""
+MOST_FILL = 1e4
+"""Numbers below this pad. Values beside larger ones would keep few bits."""
 
 BORDERS: dict[str, Callable[[int, int], int]] = {
     "edge": lambda place, size: min(max(place, 0), size - 1),
