@@ -282,19 +282,16 @@ def _check(proto: ModelProto) -> int:
 def _without_weights(proto: ModelProto) -> ModelProto:
     """The model without large weights, which the checker would copy twice. `initializers` sees whether their bytes are
     as many as their shapes say."""
-    light, graph = ModelProto(), GraphProto()
-    for field, value in proto.ListFields():
-        if field.name != "graph":
-            _set(light, field.name, value)
-    for field, value in proto.graph.ListFields():
-        if field.name != "initializer":
-            _set(graph, field.name, value)
+    light = ModelProto()
+    for message, own, left_out in ((proto, light, "graph"), (proto.graph, light.graph, "initializer")):
+        for field, value in message.ListFields():
+            if field.name != left_out:
+                _set(own, field.name, value)
     for tensor in proto.graph.initializer:
         if tensor.ByteSize() < LARGE or min(tensor.dims, default=0) < 0 or not tensor.HasField("raw_data"):
-            graph.initializer.append(tensor)
+            light.graph.initializer.append(tensor)
         else:
-            graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])
-    light.graph.CopyFrom(graph)
+            light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])
     return light
 
 

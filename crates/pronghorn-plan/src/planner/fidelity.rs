@@ -586,8 +586,7 @@ impl Target<'_> {
         let of_output = |output: usize| {
             let of = |values: &[f32]| column(values, output, self.outputs);
             let (found, wanted) = (of(found), of(self.wanted));
-            let middle = median(&wanted);
-            let deviations: Vec<f64> = wanted.iter().map(|value| (value - middle).abs()).collect();
+            let (_, deviations) = from_median(&wanted);
             let far = VERY_FAR * median(&deviations);
             let near: Vec<usize> = (0..wanted.len())
                 .filter(|&at| deviations[at] <= far)
@@ -721,8 +720,7 @@ fn spread(values: &[f64]) -> f64 {
 /// The values, of which a few lie far from all others: they come to [`FAR`] times the median
 /// deviation from the median. One wrong sample would hide the errors of all others.
 fn nearer(values: &[f64]) -> Vec<f64> {
-    let middle = median(values);
-    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    let (middle, deviations) = from_median(values);
     let far = FAR * median(&deviations);
     let beyond = |limit: f64| deviations.iter().filter(|&&d| d > limit).count();
     let few = (values.len() / FEW).max(1);
@@ -737,6 +735,13 @@ fn nearer(values: &[f64]) -> Vec<f64> {
         false => *value,
     };
     values.iter().zip(&deviations).map(near).collect()
+}
+
+/// The median, and how far from it each value is.
+fn from_median(values: &[f64]) -> (f64, Vec<f64>) {
+    let middle = median(values);
+    let deviations = values.iter().map(|value| (value - middle).abs());
+    (middle, deviations.collect())
 }
 
 /// The upper one of two.

