@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._columns import frame_names, in_order, listed, places, refuse_lazy
 from pronghorn.errors import InputError
 
@@ -35,6 +36,7 @@ def as_inputs(
     what: str = "inputs",
     columns: Sequence[str] = (),
     parts: Mapping[str, Place] = MappingProxyType({}),
+    categories: Categories = NO_CATEGORIES,
 ) -> Floats:
     """Inputs as contiguous float32 `(images, *shape)`.
 
@@ -44,10 +46,15 @@ def as_inputs(
         what: the inputs' name in errors.
         columns: the names of the features that the model takes, by which columns of a data frame are found.
         parts: the shapes of the model's inputs by name, where they are known.
+        categories: the values of a row that are categories. Numbers of the shape have indicators for them already.
 
     Raises:
-        InputError: another shape, no images, or values that are not finite numbers.
+        InputError: another shape, no images, values that are not finite numbers, or a category that the model does not
+            know.
     """
+    if categories.each and (isinstance(given, Mapping) or np.shape(given)[1:] != shape):
+        rows, names = _rows(given, what, columns, parts, categories)
+        return categories.encode(rows, shape, what, names)
     if isinstance(given, Mapping):
         if columns and shape == (len(columns),) and set(given) != set(parts):
             found_at = places(columns, [str(name).strip() for name in given], what)
@@ -73,6 +80,46 @@ def as_inputs(
     return inputs
 
 
+def _rows(
+    given: Inputs, what: str, columns: Sequence[str], parts: Mapping[str, Place], categories: Categories
+) -> tuple[Array, Sequence[str]]:
+    """Rows of numbers and categories `(images, *row_shape)`, and the names of their values, or none.
+
+    Raises:
+        InputError: another shape, or no images.
+    """
+    shape = categories.row_shape
+    if isinstance(given, Mapping):
+        if columns and set(given) != set(parts):
+            found_at = places(columns, [str(name).strip() for name in given], what)
+            given, parts = _ordered(given, columns, found_at), dict.fromkeys(columns, (1,))
+        return named_rows(given, parts, what).reshape(-1, *shape), tuple(parts) if len(parts) > 1 else columns
+    frame = "the data frame" if what == "inputs" else f"the data frame of {what}"
+    found = as_array(in_order(given, columns, frame), what)
+    if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
+        wanted = ", ".join(map(str, ("images", *shape)))
+        problem = f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image"
+        raise InputError(problem + (_shape_advice(found.shape, shape) or several(parts)))
+    return found, tuple(columns) or frame_names(given)
+
+
+def named_rows(values: Mapping[str, npt.ArrayLike], parts: Mapping[str, Place], what: str) -> Array:
+    """Numbers and texts of inputs by name as one row each, `(images, values)`.
+
+    Raises:
+        InputError: as `joined`.
+    """
+    refuse_names(what, list(values), parts)
+    found = dict[str, Array]()
+    for name, shape in parts.items():
+        part = as_array(as_column(values[name], shape), f"{what}[{name!r}]")
+        if part.shape[1:] != shape or len(part) == 0:
+            wanted = ", ".join(map(str, ("images", *shape)))
+            raise InputError(f"{what}[{name!r}] has shape {list(part.shape)}; the model takes ({wanted})")
+        found[name] = part.astype(object)
+    return one_row(what, found)
+
+
 def joined(values: Mapping[str, npt.ArrayLike], parts: Mapping[str, Place], what: str) -> Floats:
     """Inputs by name as one row each: flattened, one after the other.
 
@@ -96,7 +143,7 @@ def joined(values: Mapping[str, npt.ArrayLike], parts: Mapping[str, Place], what
     return one_row(what, dict(zip(parts, found, strict=True)))
 
 
-def one_row(what: str, found: Mapping[str, Floats]) -> Floats:
+def one_row(what: str, found: Mapping[str, Array]) -> Array:
     """The values of inputs by name, `(images, ...)` each, one after the other.
 
     Raises:

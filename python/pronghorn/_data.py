@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._arrays import as_column, as_numbers, channel_order, one_row, refuse_names, several
+from pronghorn._arrays import as_column, as_numbers, channel_order, named_rows, one_row, refuse_names, several
+from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._inputs import Range
 from pronghorn._tables import is_table, only_labels, read_table
 from pronghorn.errors import InputError, InputWarning
@@ -152,19 +153,40 @@ def load_images(
     label_column: str | None = None,
     columns: Sequence[str] = (),
     parts: Mapping[str, Shape] = MappingProxyType({}),
+    categories: Categories = NO_CATEGORIES,
 ) -> Loaded:
     """Images of a file, or of all pictures of a folder, and labels where it has them; `label_column`
     of a table has them. `columns`: the names of the features that the model takes, where they are known. `parts`: the
-    shapes of its inputs by name; of several an npz file may have an array each.
+    shapes of its inputs by name; of several an npz file may have an array each. `categories`: the values of a row that
+    are categories.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
     """
     if (arrays := _named_inputs(path, parts)) is not None:
-        return _load_named(path, arrays, shape, preprocessing, parts)
-    raw, labels, names = read_images(path, shape, preprocessing, label_column, columns)
+        return _load_named(path, arrays, shape, preprocessing, parts, categories)
+    raw, labels, names = read_images(path, shape, preprocessing, label_column, columns, categories)
+    if categories.each:
+        rows = rows_of(path, raw, preprocessing, categories)
+        images = categories.encode(rows, shape, str(path), names)
+        return Loaded(images, labels, False, titles_of(path, len(images)), names)
     images = _prepared(path, raw, shape, preprocessing, parts)
     return Loaded(images, labels, are_bytes(raw.dtype, shape), titles_of(path, len(images)), names)
+
+
+def rows_of(path: Path, raw: Array, preprocessing: Preprocessing, categories: Categories) -> Array:
+    """The rows of a file, `(images, *row_shape)`: numbers and categories.
+
+    Raises:
+        InputError: they do not fit the model, or the user says how to scale pictures.
+    """
+    refuse_empty(path, raw.shape)
+    if preprocessing.scale not in (None, 1) or preprocessing.mean is not None or preprocessing.std is not None:
+        raise InputError("--scale, --mean and --std are for pictures, and the model takes categories: leave them out")
+    try:
+        return arrange(raw, categories.row_shape)
+    except ValueError:
+        raise misfit(path, raw.shape, categories.row_shape) from None
 
 
 def _prepared(
@@ -207,7 +229,12 @@ def _named_inputs(path: Path, parts: Mapping[str, Shape]) -> dict[str, Array] | 
 
 
 def _load_named(
-    path: Path, arrays: Mapping[str, Array], shape: Shape, preprocessing: Preprocessing, parts: Mapping[str, Shape]
+    path: Path,
+    arrays: Mapping[str, Array],
+    shape: Shape,
+    preprocessing: Preprocessing,
+    parts: Mapping[str, Shape],
+    categories: Categories,
 ) -> Loaded:
     """The inputs of an npz file that has an array for each of several, as rows of all.
 
@@ -215,6 +242,11 @@ def _load_named(
         InputError: an array does not fit, or the user says how to scale pictures and there are none.
     """
     _refuse_no_pictures(path, preprocessing, parts)
+    labels = next((arrays[key] for key in LABEL_KEYS if key in arrays and key not in parts), None)
+    if categories.each:
+        rows = named_rows({name: arrays[name] for name in parts}, parts, str(path))
+        images = categories.encode(rows, shape, str(path))
+        return Loaded(images, labels, False, titles_of(path, len(images)))
     found, were_bytes = dict[str, Floats](), False
     for name, size in parts.items():
         what = f"{name} of {path}"
@@ -223,7 +255,6 @@ def _load_named(
         found[name] = _prepared(what, raw, size, own)
         were_bytes |= are_bytes(raw.dtype, size)
     images = one_row(str(path), found).reshape(-1, *shape)
-    labels = next((arrays[key] for key in LABEL_KEYS if key in arrays and key not in parts), None)
     return Loaded(images, labels, were_bytes, titles_of(path, len(images)))
 
 
@@ -319,17 +350,21 @@ def read_images(
     preprocessing: Preprocessing,
     label_column: str | None = None,
     columns: Sequence[str] = (),
+    categories: Categories = NO_CATEGORIES,
 ) -> tuple[Array, Array | None, tuple[str, ...]]:
     """As they are in the file, pictures with the model's size; labels, and names of features."""
     if is_table(path):
-        return read_table(path, label_column, math.prod(shape), columns, preprocessing.header)
+        features = math.prod(categories.row_shape if categories.each else shape)
+        found = {category.place for category in categories.each}
+        return read_table(path, label_column, features, columns, preprocessing.header, found)
     if path.is_dir():
         pictures = folder_pictures(path)
         return np.concatenate([read_picture(picture, shape, preprocessing) for picture in pictures]), None, ()
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return read_picture(path, shape, preprocessing), None, ()
     arrays = _read_arrays(path)
-    images = as_numbers(arrays[pick(path, arrays, IMAGE_KEYS, "images")], f"the values of {path}")
+    images = arrays[pick(path, arrays, IMAGE_KEYS, "images")]
+    images = images if categories.each else as_numbers(images, f"the values of {path}")
     labels = next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
     return images, labels_beside(path) if labels is None else labels, ()
 

@@ -101,6 +101,11 @@ class MultiKeyPlan:
             PlanError: the model is no polynomial, too deep, or its values do not lie as an operator needs them; the
                 error names the node and the way out.
         """
+        if model.categories.each:
+            raise PlanError(
+                "plans between three parties take numbers alone, and the model takes categories\n"
+                "  what to do: export it without its encoder or embedding, or plan for another trust level"
+            )
         (native, options), spreads = model.parts, spreads_of(model)
         arguments = (aim_of(spreads, error), _check.whole("results", results, 1, 1 << 40))
         with native_errors(PlanError):
@@ -178,7 +183,7 @@ class MultiKeyPlan:
             RunError: the run fails.
         """
         columns = self._model.columns_of(frame_names(inputs))
-        checked = as_inputs(inputs, self._model.input_shape, columns=columns, parts=self._model.inputs)
+        checked = as_inputs(inputs, self._model.network_shape, columns=columns, parts=self._model.inputs)
         images = in_range(checked, self._summary["input_range"])
         if len(images) > self._summary["results"]:
             raise InputError(

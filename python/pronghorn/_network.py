@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pronghorn import _check, _native
 from pronghorn._arrays import Inputs, as_inputs
+from pronghorn._categories import Categories
 from pronghorn._inputs import Range, clamped, clamped_text, planned_bounds, planned_range, warn_of_scale
 from pronghorn._model import Model, Plan, Progress, Shaped, Stats, native_errors
 from pronghorn._outputs import Predictions, beyond_samples, finish_of, kind_of, reader, shapes_of
@@ -588,6 +589,11 @@ class Client(Shaped):
         """
         return tuple(json.loads(self.plan_json())["columns"])
 
+    @property
+    def categories(self) -> Categories:
+        """The values of a row that are categories, from the server's plan."""
+        return Categories.of_plan(json.loads(self.plan_json()))
+
     def plan_text(self, details: bool = False) -> str:
         """The server's plan as a table, and with all parameters where `details` says so."""
         return self._core.plan_text(details)
@@ -716,7 +722,7 @@ class Client(Shaped):
 
     def _predict(self, x: Inputs, progress: Progress | None) -> Floats:
         _check.callback("progress", progress)
-        inputs = as_inputs(x, self.input_shape, columns=self.columns)
+        inputs = as_inputs(x, self.network_shape, columns=self.columns, categories=self.categories)
         bounds = planned_bounds(self.plan_json())
         warn_of_scale(inputs, bounds, stacklevel=3)
         # Before the prediction: the time after it is the same whether a check has failed or not.

@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._data import (
     IDX_TYPES,
     IMAGE_KEYS,
@@ -33,6 +34,7 @@ from pronghorn._data import (
     read_picture,
     refuse_empty,
     refuse_unscaled,
+    rows_of,
     titles_of,
 )
 from pronghorn._tables import is_table
@@ -111,14 +113,18 @@ def open_images(
     preprocessing: Preprocessing,
     label_column: str | None = None,
     columns: Sequence[str] = (),
+    categories: Categories = NO_CATEGORIES,
 ) -> Opened:
     """The images of a file, or of all pictures of a folder, and labels where it has them.
 
-    `columns`: the names of the features that the model takes, where they are known.
+    `columns`: the names of the features that the model takes, where they are known. `categories`: the values of a row
+    that are categories.
 
     Raises:
         InputError: the file is missing, damaged, or does not fit the model.
     """
+    if categories.each:
+        return _open_rows(path, shape, preprocessing, label_column, columns, categories)
     raw = _raw(path, shape, preprocessing, label_column, columns)
     refuse_empty(path, raw.shape)
     try:
@@ -141,6 +147,25 @@ def open_images(
         return names[first:last] if names else [f"{path.name}[{index}]" for index in range(first, last)]
 
     return Opened(path, count, raw.labels, are_bytes(raw.dtype, shape), read, titles)
+
+
+def _open_rows(
+    path: Path,
+    shape: Shape,
+    preprocessing: Preprocessing,
+    label_column: str | None,
+    columns: Sequence[str],
+    categories: Categories,
+) -> Opened:
+    """Rows of numbers and categories, which are small until indicators stand for these."""
+    raw, labels, names = read_images(path, shape, preprocessing, label_column, columns, categories)
+    rows = rows_of(path, raw, preprocessing, categories)
+    titles = titles_of(path, len(rows))
+
+    def read(start: int, end: int) -> Floats:
+        return categories.encode(rows[start:end], shape, str(path), names)
+
+    return Opened(path, len(rows), labels, False, read, lambda start, end: titles[start:end])
 
 
 def _raw(

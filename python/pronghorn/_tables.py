@@ -9,7 +9,7 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -42,7 +42,7 @@ class _Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The numbers of a table."""
+    """The numbers of a table, and its categories."""
 
     values: Array
     """`(rows, columns)`."""
@@ -88,6 +88,7 @@ def read_table(
     features: int | None = None,
     wanted: Sequence[str] = (),
     has_header: bool | None = None,
+    categories: Container[int] = (),
 ) -> Table:
     """A table without the column of labels, and the labels.
 
@@ -98,6 +99,7 @@ def read_table(
             labels unasked.
         wanted: the names of the columns that a model takes, in its order; none: all columns, in the file's order. A
             file without names has them in the model's order.
+        categories: the places of columns that are categories, whose cells stay as they are.
         has_header: whether the first line of CSV has names; where None, it has where a cell of it is no number, or
             where its numbers are clearly names.
 
@@ -123,7 +125,10 @@ def read_table(
         what = str(path) if path.suffix.lower() == ".parquet" else f"{path}, whose line 1 has names,"
         rest = [rest[place] for place in places(wanted, own, what)]
         own = tuple(wanted)
-    values = [_numbers(path, column, content.lines) for column in rest]
+    values = [
+        np.array(column.values, object) if place in categories else _numbers(path, column, content.lines)
+        for place, column in enumerate(rest)
+    ]
     labels = None if at is None else _labels(content.columns[at])
     return Table(np.stack(values, axis=1) if values else np.empty((len(content.lines), 0)), labels, own)
 

@@ -99,6 +99,7 @@ fn plan() -> Plan {
         key_checks: 1,
         sampled: None,
         deviations: None,
+        categories: vec![],
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

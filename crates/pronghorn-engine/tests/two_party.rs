@@ -600,6 +600,7 @@ fn plans_with_huge_windows_are_refused() {
             key_checks: 1,
             sampled: None,
             deviations: None,
+            categories: vec![],
             class_names: vec![],
             columns: vec![],
             outputs: vec![],

@@ -18,6 +18,7 @@ use pronghorn_he::bfv::Parameters;
 use pronghorn_mpc::ot::silent::Chain;
 
 use crate::{
+    categories::{self, Categories},
     cost::{Cost, MAX_BATCH, Memory, Once},
     flood::Lifetime,
     names::NamedOutput,
@@ -113,7 +114,7 @@ impl CheckedPlan {
         check_fields(&plan, &forms)?;
         check_silent(&plan)?;
         check_class(&plan)?;
-        check_columns(&plan)?;
+        check_row(&plan)?;
         check_outputs(&plan)?;
         if plan.trust.shares() {
             check_shares(&plan, &forms).map_err(|(index, why)| refusal(&plan, index, why))?;
@@ -191,7 +192,20 @@ impl CheckedPlan {
             columns: of_classes(names),
             ..self.0.plan.clone()
         };
-        check_columns(&plan)?;
+        check_row(&plan)?;
+        self.with_longer(plan)
+    }
+
+    /// The same plan with the categories of the client's values ([`Plan::categories`]).
+    ///
+    /// # Errors
+    /// They do not go with the input ([`categories::row_len`]), or the plan gets too long.
+    pub(crate) fn with_categories(&self, categories: &[Categories]) -> Result<Self, PlanError> {
+        let plan = Plan {
+            categories: categories.to_vec(),
+            ..self.0.plan.clone()
+        };
+        check_row(&plan)?;
         self.with_longer(plan)
     }
 
@@ -464,9 +478,15 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Names of features are one for each value of the input, or none.
-fn check_columns(plan: &Plan) -> Result<(), PlanError> {
-    let (names, features) = (&plan.columns, plan.input_len());
+/// Categories go with the input, and names of features are one for each value of the client's row,
+/// or none.
+fn check_row(plan: &Plan) -> Result<(), PlanError> {
+    let names = &plan.columns;
+    let features = categories::row_len(&plan.categories, &plan.input().shape);
+    let features = features.map_err(|reason| PlanError::Field {
+        field: "categories",
+        reason,
+    })?;
     let distinct: BTreeSet<&String> = names.iter().collect();
     let reason = match (names.len(), distinct.len()) {
         (0, _) => return Ok(()),

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
+    categories::Categories,
     names::NamedOutput,
     rlwe::Rlwe,
     share_form::Node,
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 12;
+pub const FORMAT: u16 = 13;
 
 /// The model's name in a plan whose owner gives none.
 pub const MODEL: &str = "model";
@@ -58,8 +59,8 @@ pub struct Plan {
     /// The model's names of its classes, in the order of its outputs; none where they are their
     /// indices.
     pub class_names: Vec<String>,
-    /// The names of the input's values, in their order, as the owner's table has them; none where the
-    /// samples had no names. Clients find their columns by them.
+    /// The names of the values of the client's row, in their order, as the owner's table has them; none
+    /// where the samples had no names. Clients find their columns by them.
     pub columns: Vec<String>,
     /// The outputs of a model of several, whose values follow each other in the result; none where
     /// there is one. Clients take the result apart by them.
@@ -69,6 +70,9 @@ pub struct Plan {
     /// where the input's values have scales of their own. An input beyond them is unlike the samples:
     /// its deviations may be outside the tables of the network.
     pub deviations: Option<[f32; 2]>,
+    /// The values of the client's row that are categories, by ascending place. Indicators stand for
+    /// each in the input, at its place among the other values.
+    pub categories: Vec<Categories>,
 }
 
 /// Bytes of a band by default: fewer make more messages, and more take more memory.

@@ -5,10 +5,12 @@ use std::fmt;
 use pronghorn_graph::finish::Finish;
 
 use crate::{
+    categories::Categories,
     checked::CheckedPlan,
     cost::{self, Speed, StepCost},
     description::cut,
     names::Names,
+    plan::Plan,
     runner_up::RunnerUp,
     slot_form::slot_form,
 };
@@ -87,6 +89,7 @@ fn head(f: &mut fmt::Formatter<'_>, text: &Text<'_>) -> fmt::Result {
     writeln!(f, "  client learns {}", plan.client_learns())?;
     named(f, "classes", &plan.class_names)?;
     named(f, "columns", &plan.columns)?;
+    named(f, "categories", &categories(plan))?;
     let outputs = plan
         .outputs
         .iter()
@@ -120,6 +123,16 @@ fn named(f: &mut fmt::Formatter<'_>, what: &str, names: &[String]) -> fmt::Resul
         (false, true) => writeln!(f, "{what}: {all}"),
         (false, false) => writeln!(f, "{what}: {}", cut(&all, LONGEST_NAME)),
     }
+}
+
+/// The values that are categories, and how many these are.
+fn categories(plan: &Plan) -> Vec<String> {
+    let of_value = |each: &Categories| {
+        let name = plan.columns.get(each.place).cloned();
+        let name = name.unwrap_or_else(|| format!("value {}", each.place));
+        format!("{} of {name}", each.known.count())
+    };
+    plan.categories.iter().map(of_value).collect()
 }
 
 /// Bytes with three figures and a unit; nothing for 0.

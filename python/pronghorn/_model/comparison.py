@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn import _native
+from pronghorn import _native, _runtime
 from pronghorn._float import classes_of, session
 from pronghorn._inputs import BYTES
 from pronghorn._model.core import Floats
@@ -74,7 +74,7 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
     Raises:
         UnsupportedModelError: they are different networks, or the file mixes images.
     """
-    given = _made_up(native, imported.takes_integers) if samples is None else samples
+    given = _made_up(imported, native) if samples is None else samples
     images = _chosen(given, imported.multiply_adds)
     # The file takes whole numbers alone.
     images = np.rint(images) if imported.takes_integers else images
@@ -168,8 +168,14 @@ def _chosen(images: Floats, multiply_adds: int) -> Floats:
 
 def _by_file(imported: ImportedModel, images: Floats) -> Floats:
     """The file's results on images, `(images, outputs)`; the classes, where these are asked for."""
-    run = session(imported.reference_bytes(), imported.is_quantised)
-    results = np.concatenate([run(images[at : at + 1]) for at in range(len(images))])
+    feeds = None if imported.encoded is None else imported.encoded.feeds(images)
+    if imported.encoded is not None and feeds is not None:
+        # The file itself takes categories.
+        of_file = _runtime.session(imported.encoded.original.SerializeToString())
+        results = np.concatenate([np.reshape(of_file.run(None, feed)[0], (1, -1)) for feed in feeds])
+    else:
+        run = session(imported.reference_bytes(), imported.is_quantised)
+        results = np.concatenate([run(images[at : at + 1]) for at in range(len(images))])
     results = classes_of(results, imported.finish) if imported.takes_class else results
     return np.asarray(results, np.float32).reshape(len(images), -1)
 
@@ -238,6 +244,8 @@ def _rms_of_each(values: Floats) -> Values:
     return np.asarray(np.sqrt(np.square(values, dtype=np.float64).mean(axis=0)))
 
 
-def _made_up(native: _native.Model, are_bytes: bool) -> npt.NDArray[np.float32]:
+def _made_up(imported: ImportedModel, native: _native.Model) -> npt.NDArray[np.float32]:
+    if imported.encoded is not None:
+        return imported.encoded.categories.random(MOST_IMAGES, tuple(native.input_shape))
     numbers = np.random.default_rng(0).random((MOST_IMAGES, *native.input_shape), np.float32)
-    return numbers * BYTES[1] if are_bytes else numbers
+    return numbers * BYTES[1] if imported.takes_integers else numbers

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _native
+from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn.errors import PronghornError, of_core
 
 Floats = npt.NDArray[np.float32]
@@ -37,8 +38,19 @@ class Shaped(ABC):
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one image, such as `(channels, height, width)`."""
+        """The shape of one image, such as `(channels, height, width)`. Of a row with categories it is the row's as its
+        owner has it, with one value for each."""
+        return self.categories.row_shape or self.network_shape
+
+    @property
+    def network_shape(self) -> tuple[int, ...]:
+        """The shape of what the network takes of one image: with an indicator in place of each category of a value."""
         return tuple(self._core.input_shape)
+
+    @property
+    def categories(self) -> Categories:
+        """The values of a row that are categories."""
+        return NO_CATEGORIES
 
     @property
     def output_shape(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pronghorn import _check, _native, _torch
 from pronghorn._arrays import Inputs, as_inputs, as_numbers, joined
+from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._columns import counted, frame_names, of_model, unusable
 from pronghorn._float import run_float
 from pronghorn._inputs import (
@@ -130,6 +131,8 @@ def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None,
     # A row of several is taken apart by its owner and by clients; one output needs no name.
     outputs = tuple(imported.outputs.items()) if len(imported.outputs) > 1 else ()
     named = dataclasses.replace(options, class_names=imported.class_names, outputs=outputs)
+    if imported.encoded is not None:
+        named = named.changed(categories=imported.encoded.categories.to_json())
     return Model(imported, native, named)
 
 
@@ -191,6 +194,11 @@ class Model(Shaped):
         return dict(self._imported.inputs)
 
     @property
+    def categories(self) -> Categories:
+        """The values of a row that are categories, which clients send as indicators."""
+        return NO_CATEGORIES if self._imported.encoded is None else self._imported.encoded.categories
+
+    @property
     def outputs(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the outputs, by name. The output of several is one row: see `split`."""
         return dict(self._imported.outputs)
@@ -201,12 +209,18 @@ class Model(Shaped):
         Args:
             values: for each input's name `(images, *shape)`; of an input of one number `(images,)`, too.
 
-        Returns: `(images, *input_shape)`: the inputs flattened, one after the other.
+        Returns: `(images, *network_shape)`: the inputs flattened, one after the other, and indicators in place of
+        categories.
 
         Raises:
             InputError: an input is absent, unknown, or of another shape or number of images.
         """
+        if self.categories.each:
+            return self._as_inputs(values, "the inputs")
         return joined(values, self.inputs, "the inputs").reshape(-1, *self.input_shape)
+
+    def _as_inputs(self, given: Inputs, what: str = "inputs", columns: Sequence[str] = ()) -> Floats:
+        return as_inputs(given, self.network_shape, what, columns, self.inputs, self.categories)
 
     def split(self, outputs: npt.ArrayLike) -> dict[str, Floats]:
         """Results of a model of several outputs, by name.
@@ -280,8 +294,8 @@ class Model(Shaped):
         """
         # An input for each column has its name.
         known = self.columns_of(list(samples) if isinstance(samples, Mapping) else frame_names(samples))
-        prepared = as_inputs(samples, self.input_shape, "samples", known, self.inputs)
-        if not (self.takes_integers or self._imported.scales_bytes):
+        prepared = self._as_inputs(samples, "samples", known)
+        if not self.categories.each and not (self.takes_integers or self._imported.scales_bytes):
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
         names = tuple(columns or ()) or known or frame_names(samples)
@@ -290,7 +304,7 @@ class Model(Shaped):
             text = f"clients give columns by their place, as the samples' names do not tell them apart: {problem}"
             warnings.warn(text, InputWarning, stacklevel=stacklevel)
         is_row = problem is None and len(names) == math.prod(self.input_shape)
-        warn_of_placeholders(prepared, names if is_row else (), stacklevel)
+        warn_of_placeholders(prepared, self.categories.names_of(names) if is_row else (), stacklevel)
         return self.changed(samples=prepared, columns=names if is_row else ())
 
     def columns_of(self, found: Sequence[str]) -> tuple[str, ...]:
@@ -317,14 +331,14 @@ class Model(Shaped):
             InputError: `inputs` have another shape, or are no numbers.
         """
         columns = self.columns_of(frame_names(inputs))
-        checked = as_inputs(inputs, self.input_shape, columns=columns, parts=self.inputs)
+        checked = self._as_inputs(inputs, columns=columns)
         self._warn_of_fractions(checked, stacklevel=2)
         return run_float(self._imported, self._native, checked)[0]
 
     def _run_by_name(self, values: Mapping[str, npt.ArrayLike]) -> dict[str, Floats]:
         """The float model's outputs by name, for inputs by name, of which it needs not all."""
         named = {name: values[name] for name in self.inputs}
-        inputs = self.join(named) if len(named) > 1 else as_inputs(next(iter(named.values())), self.input_shape)
+        inputs = self.join(named) if len(named) > 1 else self._as_inputs(next(iter(named.values())))
         # Of made-up inputs even good outputs may be infinite.
         return split(run_float(self._imported, self._native, inputs)[0], self.outputs)
 
@@ -474,7 +488,7 @@ class Model(Shaped):
             _check.callback(name, function)
         enter = phase if phase is not None else lambda name: None
         columns = model.columns_of(frame_names(x))
-        inputs = as_inputs(x, self.input_shape, columns=columns, parts=self.inputs)
+        inputs = self._as_inputs(x, columns=columns)
         self._warn_of_fractions(inputs, stacklevel=2)
         kind, truth = self._truth(outputs, labels, len(inputs))
         enter("planning")

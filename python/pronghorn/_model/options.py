@@ -79,6 +79,8 @@ class PlanOptions:
     """The model's own names of its classes, which clients get too."""
     columns: tuple[str, ...] = ()
     """The names of the features of a row, which clients get too."""
+    categories: str = "[]"
+    """The values of a row that are categories, as JSON; clients get them too."""
     outputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Names and shapes of the outputs of a model of several, which clients get too."""
     key_checks: int | None = None

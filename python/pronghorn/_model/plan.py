@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pronghorn import _machine, _native
+from pronghorn._categories import Categories
 from pronghorn._model import html
 from pronghorn._model.core import Shaped
 from pronghorn._model.expected import ExpectedError
@@ -74,6 +75,11 @@ class Plan(Shaped):
     @property
     def _core(self) -> _native.Compiled:
         return self._compiled
+
+    @property
+    def categories(self) -> Categories:
+        """The values of a row that are categories."""
+        return Categories.of_plan(json.loads(self._compiled.plan_json()))
 
     def to_json(self) -> str:
         """The plan as JSON: all that the table says, and more.

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from pronghorn import _native, _trust
+from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._data import Loaded, Preprocessing, load_images
 from pronghorn._model import Model, PlanOptions, load_with
 from pronghorn._model.options import ENGINES_OF, PASSES_OF
@@ -171,10 +172,12 @@ class Preparation:
         label_column: str | None = None,
         columns: Sequence[str] = (),
         parts: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+        categories: Categories = NO_CATEGORIES,
     ) -> Loaded:
         """The images of a file or folder; `as_they_are`: bytes are not divided unasked. `columns`: the names of the
-        features that the model takes, where they are known. `parts`: the shapes of its inputs."""
-        return load_images(path, shape, self.values(as_they_are), label_column, columns, parts)
+        features that the model takes, where they are known. `parts`: the shapes of its inputs. `categories`: the values
+        that are categories."""
+        return load_images(path, shape, self.values(as_they_are), label_column, columns, parts, categories)
 
     def load_for(
         self, model: Model, path: Path, label_column: str | None = None, columns: Sequence[str] = ()
@@ -184,7 +187,8 @@ class Preparation:
         # Of several inputs each may be a column. Only then the table's names are asked before it is read.
         names = header(path, self.header) if len(model.inputs) > 1 and is_table(path) else ()
         known = columns or model.columns_of(names)
-        return self.load(path, model.input_shape, model.takes_integers, label_column, known, model.inputs)
+        given = path, model.network_shape, model.takes_integers, label_column, known, model.inputs, model.categories
+        return self.load(*given)
 
     def calibrate(self, model: Model, found: Loaded) -> Model:
         """`model` with some of the images, which may be sorted, as samples, and with the names of their features."""
@@ -192,7 +196,7 @@ class Preparation:
             if self.scale is not None:
                 # Whoever names a scale means it.
                 warnings.simplefilter("ignore", InputWarning)
-            most = TABLE_SAMPLES if len(model.input_shape) == 1 else SAMPLES
+            most = TABLE_SAMPLES if len(model.network_shape) == 1 else SAMPLES
             samples = found.images
             if len(samples) > most:
                 samples = samples[sorted(random.Random(0).sample(range(len(samples)), most))]

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
+from pronghorn._categories import Categories
 from pronghorn._inputs import Range, names_of_labels, takes_bytes
 from pronghorn._model import counted
 from pronghorn._outputs import INDICES, Predictions, classes_of, kind_of
@@ -22,10 +23,12 @@ from pronghorn.errors import InputError
 
 
 class Asked(Protocol):
-    """Who predicts: its shapes, its range of inputs, and its names of classes, features and outputs."""
+    """Who predicts: its shapes, its range of inputs, its categories, and its names of classes, features and outputs."""
 
     @property
-    def input_shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    def network_shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def categories(self) -> Categories: ...  # noqa: D102
     @property
     def output_shape(self) -> tuple[int, ...]: ...  # noqa: D102
     @property
@@ -107,8 +110,8 @@ class Wanted:
     def read(self, paths: list[Path], asked: Asked, finish: Sequence[str], preparation: Preparation) -> Batch:
         """The images of all files, as far as they are wanted."""
         as_they_are, column = takes_bytes(asked.input_range), label_column(self.labels, paths)
-        shape, columns = asked.input_shape, asked.columns
-        loaded = [preparation.load(path, shape, as_they_are, column, columns) for path in paths]
+        given = asked.network_shape, as_they_are, column, asked.columns
+        loaded = [preparation.load(path, *given, categories=asked.categories) for path in paths]
         images = np.concatenate([each.images for each in loaded])
         total, images = len(images), images[: self.limit]
         beside = loaded[0].labels if len(paths) == 1 else None
@@ -119,7 +122,8 @@ class Wanted:
     def open(self, paths: list[Path], asked: Asked, finish: Sequence[str], preparation: Preparation) -> Opened:
         """The same, unread."""
         values, column = preparation.values(takes_bytes(asked.input_range)), label_column(self.labels, paths)
-        opened = [open_images(path, asked.input_shape, values, column, asked.columns) for path in paths]
+        given = asked.network_shape, values, column, asked.columns, asked.categories
+        opened = [open_images(path, *given) for path in paths]
         images = Images(opened, self.limit)
         beside = opened[0].labels if len(paths) == 1 else None
         kind, truth = self._labels(beside, len(images), images.total, column, asked, finish)

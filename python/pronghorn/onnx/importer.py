@@ -22,7 +22,8 @@ from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.apart import keeps_apart
 from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
-from pronghorn.onnx.input_shape import ShapeOption, fix_batch, fix_sizes, refuse_large
+from pronghorn.onnx.categories import Encoded, encode_categories
+from pronghorn.onnx.input_shape import ShapeOption, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.masks import scored
@@ -73,6 +74,8 @@ class ImportedModel:
     """Whether the model left the size of a batch open, and each image has its results in a row of their own."""
     is_quantised: bool
     """Whether it rounds values by QuantizeLinear, in whose place fixed point rounds."""
+    encoded: Encoded | None = None
+    """What became of inputs some of whose values are categories."""
     class_names: tuple[str, ...] = ()
     """The model's own names of its classes, in the order of its outputs; empty where they are 0, 1 and so on."""
     takes_class: bool = False
@@ -182,7 +185,9 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
     names = class_names(proto.graph)
     wanted, row = _cut(proto, output)
     refuse_left_out(entry.name for entry in proto.graph.input)
-    fix_sizes(proto, shape)
+    apply_shapes(proto, shape)
+    encoded = encode_categories(proto, opset)
+    refuse_sizes(proto)
     inputs = join_inputs(proto, opset) if len(proto.graph.input) > 1 else {}
     source = fix_batch(proto)
     refuse_large(proto)
@@ -217,7 +222,8 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
         input_shape=sizes[1:],
         output_name=output_name,
         output_shape=result.inner,
-        inputs=inputs or {source.name: sizes[1:]},
+        inputs=encoded.inputs if encoded else inputs or {source.name: sizes[1:]},
+        encoded=encoded,
         outputs=outputs,
         opset=opset,
         takes_integers=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind in "iu",

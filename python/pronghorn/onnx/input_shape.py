@@ -25,11 +25,10 @@ OF_KNOWN_TYPES = ("DictVectorizer", "LabelEncoder", "RegexFullMatch")
 ShapeOption = Mapping[str, Sequence[int]] | Sequence[int] | None
 
 
-def fix_sizes(proto: ModelProto, shape: ShapeOption) -> None:
-    """Gives all inputs their sizes, but for the batch.
+def refuse_sizes(proto: ModelProto) -> None:
+    """Refuses inputs whose sizes are not fixed, but for the batch, or that are no numbers.
 
     Raises:
-        InputError: `shape` does not fit.
         UnsupportedModelError: no inputs, or sizes that nobody says.
     """
     entries = list(proto.graph.input)
@@ -37,6 +36,18 @@ def fix_sizes(proto: ModelProto, shape: ShapeOption) -> None:
         raise UnsupportedModelError(
             "the output depends on no input: the model has 0 inputs that matter", "pick another (--output NAME)"
         )
+    for entry in entries:
+        _refuse_indices(proto, entry)
+        _refuse_input(entry)
+
+
+def apply_shapes(proto: ModelProto, shape: ShapeOption) -> None:
+    """Gives inputs the sizes that the user says.
+
+    Raises:
+        InputError: `shape` does not fit.
+    """
+    entries = list(proto.graph.input)
     names = [entry.name for entry in entries]
     if shape is not None and not isinstance(shape, Mapping) and len(entries) > 1:
         raise InputError(f"the model has {len(entries)} inputs: give shapes by name: {', '.join(names)}")
@@ -46,8 +57,15 @@ def fix_sizes(proto: ModelProto, shape: ShapeOption) -> None:
             f"a shape is given for {unknown[0]!r}, but the input's name is {' or '.join(map(repr, names))}"
         )
     for entry in entries:
-        _refuse_indices(proto, entry)
-        _fix_sizes(entry, shape)
+        given = _given_shape(entry.name, shape)
+        if given is not None and _is_tensor(entry):
+            _apply_shape(entry, given)
+
+
+def _is_tensor(entry: ValueInfoProto) -> bool:
+    """Whether an input is a tensor of numbers, or of texts."""
+    kind = entry.type.tensor_type.elem_type
+    return entry.type.WhichOneof("value") == "tensor_type" and (kind == TensorProto.STRING or _is_number(kind))
 
 
 def _refuse_indices(proto: ModelProto, entry: ValueInfoProto) -> None:
@@ -64,7 +82,7 @@ def _refuse_indices(proto: ModelProto, entry: ValueInfoProto) -> None:
             )
 
 
-def _fix_sizes(entry: ValueInfoProto, shape: ShapeOption) -> None:
+def _refuse_input(entry: ValueInfoProto) -> None:
     tensor = entry.type.tensor_type
     if entry.type.WhichOneof("value") != "tensor_type" or not _is_number(tensor.elem_type):
         advice = "export with a float input"
@@ -75,9 +93,6 @@ def _fix_sizes(entry: ValueInfoProto, shape: ShapeOption) -> None:
             kind = TensorProto.DataType.Name(tensor.elem_type).lower()
             problem, advice = f"input {entry.name!r} has type {kind}, which is not read", "export the model in float32"
         raise UnsupportedModelError(problem, advice)
-    given = _given_shape(entry.name, shape)
-    if given is not None:
-        _apply_shape(entry, given)
     dims = tensor.shape.dim
     if len(dims) < 2:
         known = f"has shape ({', '.join(map(_dimension, dims))})" if tensor.HasField("shape") else "has no shape"

@@ -237,6 +237,7 @@ fn unchecked(geometry: &ConvGeometry, word: WordSize, steps: usize) -> Plan {
         key_checks: 1,
         sampled: None,
         deviations: None,
+        categories: vec![],
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

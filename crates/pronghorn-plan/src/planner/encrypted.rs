@@ -231,6 +231,7 @@ fn plan(graph: &PolyGraph, encrypted: EncryptedPlan, options: &BuildOptions) -> 
         key_checks: 1,
         sampled: None,
         deviations: None,
+        categories: vec![],
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

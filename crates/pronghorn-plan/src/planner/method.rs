@@ -134,6 +134,7 @@ impl Lowered {
             key_checks: 1,
             sampled: None,
             deviations: None,
+            categories: vec![],
             class_names: vec![],
             columns: vec![],
             outputs: vec![],

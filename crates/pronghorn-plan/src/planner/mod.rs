@@ -100,6 +100,7 @@ pub fn build(graph: &Graph, options: &BuildOptions) -> Result<Built, BuildError>
     })?;
     let plan = built.plan.with_key_checks(options.key_checks);
     let plan = plan.and_then(|plan| plan.with_class_names(&options.class_names));
+    let plan = plan.and_then(|plan| plan.with_categories(&options.categories));
     let plan = plan.and_then(|plan| plan.with_columns(&options.columns));
     let plan = plan.and_then(|plan| plan.with_outputs(&options.outputs));
     let plan = plan.map_err(|source| BuildError::refused(source, &built.names))?;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schedule::Passes;
 use crate::{
+    categories::Categories,
     flood::LEAST_BITS,
     names::NamedOutput,
     objective::{Goal, Network, Objective},
@@ -54,6 +55,8 @@ pub struct BuildOptions {
     pub class_names: Vec<String>,
     /// The names of the features of a row, for clients; none where they have no names.
     pub columns: Vec<String>,
+    /// The values of a client's row that are categories.
+    pub categories: Vec<Categories>,
     /// The outputs of a model of several, for clients; see [`Plan::outputs`](crate::Plan::outputs).
     pub outputs: Vec<NamedOutput>,
     /// None: [`TrustLevel::TwoParty`].
@@ -124,6 +127,7 @@ impl Default for BuildOptions {
             name: None,
             class_names: vec![],
             columns: vec![],
+            categories: vec![],
             outputs: vec![],
             trust: None,
             samples: None,

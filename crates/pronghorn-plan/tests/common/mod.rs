@@ -155,6 +155,7 @@ pub fn plan_of(trust: TrustLevel, steps: Vec<Step>) -> Plan {
         key_checks: 1,
         sampled: None,
         deviations: None,
+        categories: vec![],
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

@@ -19,6 +19,7 @@ use pronghorn_graph::{
 };
 use pronghorn_plan::{
     Built, CheckedPlan, Engine, NamedOutput, Plan, PlanError, StepKind, TrustLevel, WordSize,
+    categories::{Categories, Known, Others},
     cost::MAX_BATCH,
     plan::{FORMAT, MAX_BYTES},
     steps::{
@@ -187,6 +188,13 @@ fn fields_of_the_whole_plan() {
     });
     refuses(&AIDED, "columns", |plan| {
         plan.columns = named(&["two\nlines"])
+    });
+    refuses(&AIDED, "categories: there are 9999", |plan| {
+        plan.categories = vec![Categories {
+            place: 0,
+            known: Known::Indices(9999),
+            others: Others::Zeros,
+        }];
     });
     refuses(&SHARES, "finish", |plan| {
         plan.finish = vec![Finish::Softmax; 17]

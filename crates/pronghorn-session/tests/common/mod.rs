@@ -281,6 +281,7 @@ pub fn mock_plan() -> CheckedPlan {
         max_batch: 1000,
         sampled: None,
         deviations: None,
+        categories: vec![],
         class_names: vec![],
         columns: vec![],
         outputs: vec![],

@@ -1,0 +1,231 @@
+"""Categories of inputs' values: whoever owns the data sends an indicator for each category in place of such a value."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pronghorn.errors import InputError, InputWarning
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float32]
+Shape = tuple[int, ...]
+Values = range | tuple[int, ...] | tuple[str, ...]
+
+SHOWN = 10
+"""Categories in a message, at most."""
+MOST_WHOLE = 2.0**53
+"""Below it floats have all whole numbers."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """A value of a row that is one of several categories."""
+
+    place: int
+    """In the row as its owner has it."""
+    values: Values
+    """The categories that the model knows, in the order of their indicators."""
+    is_strict: bool
+    """Whether another is refused; else its indicators are all 0, as the model has it."""
+
+    @property
+    def are_texts(self) -> bool:
+        """Whether the categories are texts, and not whole numbers."""
+        return not isinstance(self.values, range) and isinstance(self.values[0], str)
+
+    def find(self, column: Array, what: str) -> npt.NDArray[np.int64]:
+        """The index of each value's category; -1 for another, where the model has indicators of 0 for it.
+
+        Raises:
+            InputError: another, where the model has none.
+        """
+        different, places = np.unique(_comparable(column, self.are_texts, what), return_inverse=True)
+        index = self._index()
+        found = np.array([index(value) for value in different.tolist()], np.int64)[places.ravel()]
+        others = np.flatnonzero(found < 0)
+        if others.size:
+            first = f"{_plain(column[others[0]])!r} in row {others[0]}"
+            known = f"no category that the model knows: {self.shown()}"
+            if self.is_strict:
+                raise InputError(f"{what} is {first}, which is {known}")
+            text = f"{what} is {first}, and in {others.size} rows a value, which is {known}; they count as none"
+            warnings.warn(text, InputWarning, stacklevel=2)
+        return found
+
+    def _index(self) -> Callable[[Any], int]:
+        """The index of a category; -1 of another value."""
+        values = self.values
+        if isinstance(values, range):
+            return lambda value: int(value) if value % 1 == 0 and 0 <= value < len(values) else -1
+        known: dict[Any, int] = {value: index for index, value in enumerate(values)}
+        if not self.are_texts:
+            return lambda value: known.get(value, -1)
+        # Tables may have spaces beside texts, where no category differs by them.
+        bare = {str(value).strip(): index for index, value in enumerate(values)}
+        bare = bare if len(bare) == len(known) else {}
+        return lambda value: known.get(value, bare.get(value.strip(), -1))
+
+    def shown(self) -> str:
+        """The categories, as many as a line takes."""
+        if isinstance(self.values, range):
+            return f"0 to {len(self.values) - 1}"
+        listed = ", ".join(map(str, self.values[:SHOWN]))
+        return listed + (", ..." if len(self.values) > SHOWN else "")
+
+
+@dataclass(frozen=True)
+class Categories:
+    """The values of a row that are categories, and the row of numbers and indicators that stands for it."""
+
+    each: tuple[Category, ...] = ()
+    """By ascending place."""
+    row_shape: Shape = ()
+    """The shape of the row as its owner has it."""
+
+    @classmethod
+    def of_plan(cls, plan: dict[str, Any]) -> Categories:
+        """Those of a plan's JSON."""
+        shape = tuple(plan["steps"][0]["value"]["shape"])
+        each = tuple(map(_of_json, plan["categories"]))
+        if not each:
+            return cls((), shape)
+        values = int(np.prod(shape)) - sum(len(category.values) for category in each) + len(each)
+        return cls(each, (values,) if len(shape) == 1 else shape[:-1])
+
+    def to_json(self) -> str:
+        """As a plan has them."""
+        return json.dumps([_to_json(category) for category in self.each])
+
+    def encode(self, rows: Array, shape: Shape, what: str, names: Sequence[str] = ()) -> Floats:
+        """Rows as the network takes them.
+
+        Args:
+            rows: `(images, *row_shape)`, numbers and texts.
+            shape: of the network's input.
+            what: the rows' name in errors.
+            names: of their values, or none.
+
+        Returns: `(images, *shape)`.
+
+        Raises:
+            InputError: a category that the model does not know, or a text where numbers are needed.
+        """
+        flat = rows.reshape(len(rows), -1)
+        categories = {category.place: category for category in self.each}
+        found = np.zeros((len(flat), int(np.prod(shape))), np.float32)
+        column = 0
+        for place in range(flat.shape[1]):
+            name = f"{names[place]!r} of {what}" if len(names) == flat.shape[1] else f"{what}[:, {place}]"
+            category = categories.get(place)
+            if category is None:
+                found[:, column] = _numbers(flat[:, place], name)
+                column += 1
+                continue
+            indices = category.find(flat[:, place], name)
+            known = np.flatnonzero(indices >= 0)
+            found[known, column + indices[known]] = 1.0
+            column += len(category.values)
+        return found.reshape(len(rows), *shape)
+
+    def names_of(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names of what the network takes, for those of a row's values; none for none."""
+        categories = {category.place: category for category in self.each}
+        return tuple(
+            f"{name}={value}" if place in categories else name
+            for place, name in enumerate(names)
+            for value in (categories[place].values if place in categories else (None,))
+        )
+
+    def decode(self, encoded: Floats) -> Array | None:
+        """The rows that `encode` made these of, `(images, values)`; None where a value is of no category."""
+        flat, column = encoded.reshape(len(encoded), -1), 0
+        categories = {category.place: category for category in self.each}
+        columns = []
+        for place in range(int(np.prod(self.row_shape))):
+            category = categories.get(place)
+            if category is None:
+                columns.append(flat[:, column].astype(object))
+                column += 1
+                continue
+            part = flat[:, column : column + len(category.values)]
+            if (part.max(axis=1) < 1).any():
+                return None
+            columns.append(np.array(category.values, object)[part.argmax(axis=1)])
+            column += len(category.values)
+        return np.stack(columns, axis=1)
+
+    def random(self, images: int, shape: Shape) -> Floats:
+        """Made-up rows as the network takes them: numbers from 0 to 1, and any categories."""
+        rng = np.random.default_rng(0)
+        rows = rng.random((images, int(np.prod(self.row_shape)))).astype(object)
+        for category in self.each:
+            values = np.array(category.values, object)
+            rows[:, category.place] = values[rng.integers(len(values), size=images)]
+        return self.encode(rows, shape, "rows")
+
+
+NO_CATEGORIES = Categories()
+"""Those of a model that takes numbers alone."""
+
+
+def _of_json(found: dict[str, Any]) -> Category:
+    ((kind, values),) = found["known"].items()
+    known: Values = range(values) if kind == "indices" else tuple(values)
+    return Category(found["place"], known, found["others"] == "refused")
+
+
+def _to_json(category: Category) -> dict[str, Any]:
+    known: dict[str, Any] = {"names" if category.are_texts else "numbers": list(category.values)}
+    if isinstance(category.values, range):
+        known = {"indices": len(category.values)}
+    return {"place": category.place, "known": known, "others": "refused" if category.is_strict else "zeros"}
+
+
+def _comparable(column: Array, are_texts: bool, what: str) -> Array:
+    """A column as texts, or as numbers."""
+    if are_texts:
+        return np.array([_text(value) for value in column.tolist()], np.str_)
+    return _numbers(column, what)
+
+
+def _text(value: Any) -> str:
+    """A category as a model's file has it: whole numbers without a fraction."""
+    is_whole = isinstance(value, float) and value % 1 == 0 and abs(value) < MOST_WHOLE
+    return str(int(value)) if is_whole else str(value)
+
+
+def _numbers(column: Array, what: str) -> Array:
+    """A column of numbers, or of texts that are.
+
+    Raises:
+        InputError: one is no finite number.
+    """
+    try:
+        numbers = column.astype(np.float64)
+    except (TypeError, ValueError):
+        wrong = next(at for at, value in enumerate(column.tolist()) if not _is_number(value))
+        raise InputError(f"{what} is {_plain(column[wrong])!r} in row {wrong}, which is no number") from None
+    if not np.isfinite(numbers).all():
+        at = int(np.argmax(~np.isfinite(numbers)))
+        raise InputError(f"{what} is {numbers[at]} in row {at}: fill in missing values first")
+    return np.asarray(numbers)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy value as Python's."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,333 @@
+"""Models of categories, as models of numbers and indicators.
+
+A model encodes such a value (OneHotEncoder, OneHot, LabelEncoder), or looks up a row of a table by it (Gather, as
+embeddings do). What it computes of this value alone is a table by its category. So whoever owns the data sends an
+indicator for each category, and the table is the weight of a layer: `indicators x table`.
+
+The ONNX model is changed, so that the import and the float runtime see the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from pronghorn._categories import Categories, Category, Floats
+from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx.lowering import Array
+from pronghorn.onnx.reading import names_read
+from pronghorn.onnx.registry import OF_SHAPES
+from pronghorn.onnx.site import name_of_node
+from pronghorn.onnx.tracing import Evaluator, Trace, constants_of, listed, trace, type_of
+
+Shape = tuple[int, ...]
+
+MOST_TABLE = 1 << 26
+"""Elements of a table, and values of a row, at most."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What became of a model's inputs."""
+
+    categories: Categories
+    inputs: dict[str, Shape]
+    """The shapes of the inputs as their owner has them, batch not counted."""
+    original: ModelProto
+    """The model as it was."""
+
+    def feeds(self, encoded: Floats) -> list[dict[str, Array]] | None:
+        """The inputs of the original model, one image each, that these of the network stand for; None where a value is
+        of no category."""
+        rows = self.categories.decode(encoded)
+        if rows is None:
+            return None
+        return [self._feed(row[None]) for row in rows]
+
+    def _feed(self, row: Array) -> dict[str, Array]:
+        found, start = dict[str, Array](), 0
+        for entry in self.original.graph.input:
+            tensor, shape = entry.type.tensor_type, self.inputs[entry.name]
+            part = row[:, start : start + math.prod(shape)]
+            part = part.reshape(1, *(shape if len(tensor.shape.dim) > 1 else ()))
+            found[entry.name] = part.astype(type_of(tensor))
+            start += math.prod(shape)
+        return found
+
+
+def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
+    """Gives a model some of whose inputs' values are categories one input of numbers and indicators, in place.
+
+    Returns: None where no value is one; the model is as it was.
+
+    Raises:
+        UnsupportedModelError: a text that the model does not encode, or a table that is too large.
+    """
+    if not all(_is_fixed(entry.type.tensor_type) for entry in proto.graph.input):
+        return None
+    constants = constants_of(proto, opset)
+    traced = trace(proto.graph, constants)
+    if not traced.lookups and not traced.encoders:
+        return None
+    original = copy.deepcopy(proto)
+    evaluator = Evaluator(original, opset, constants, traced)
+    try:
+        categories = _categories(original, constants, traced, evaluator)
+        encoded = _Encoder(proto, constants, traced, evaluator, categories).encode()
+    except UnsupportedModelError:
+        raise
+    except Exception:
+        # What the onnx package cannot evaluate is refused by name.
+        proto.CopyFrom(original)
+        return None
+    return Encoded(encoded, dict(evaluator.shapes), original)
+
+
+def _is_fixed(tensor: TensorProto) -> bool:
+    sizes = [dim.dim_value for dim in tensor.shape.dim]
+    return len(sizes) > 0 and min(sizes[1:], default=1) >= 1
+
+
+@dataclass
+class _Known:
+    """What is known of the categories of one value."""
+
+    values: list[str | int] = field(default_factory=list)
+    """Those that encoders list."""
+    count: int | None = None
+    """Rows of the smallest table that it looks up."""
+    is_strict: bool = False
+    """Whether others are refused."""
+
+    def category(self, place: int) -> Category:
+        values = tuple(dict.fromkeys(self.values)) or range(self.count or 0)
+        return Category(place, values, self.is_strict)  # type: ignore[arg-type]
+
+
+def _categories(
+    proto: ModelProto, constants: Mapping[str, Array], traced: Trace, evaluator: Evaluator
+) -> dict[int, Category]:
+    """The values of a row that are categories, by place."""
+    found = dict[int, _Known]()
+    for node in traced.encoders:
+        zeros = next((attribute.i for attribute in node.attribute if attribute.name == "zeros"), 1)
+        (source,) = [name for name in node.input if name in traced.values]
+        for place, shift in _shifted(source, evaluator):
+            known = found.setdefault(place, _Known())
+            known.values += [value if isinstance(value, str) else value - shift for value in listed(node, constants)]
+            known.is_strict |= node.op_type == "LabelEncoder" or zeros != 1
+    for node in traced.lookups:
+        rows = len(constants[node.input[0]])
+        for place, shift in _shifted(node.input[1], evaluator):
+            known = found.setdefault(place, _Known())
+            known.is_strict = True
+            known.count = min(rows - shift, known.count or rows)
+    categories = {place: known.category(place) for place, known in sorted(found.items())}
+    for entry in proto.graph.input:
+        start = evaluator.starts[entry.name]
+        places = range(start, start + math.prod(evaluator.shapes[entry.name]))
+        if entry.type.tensor_type.elem_type == TensorProto.STRING and not categories.keys() >= set(places):
+            raise UnsupportedModelError(
+                f"input {entry.name!r} holds texts that the model does not encode as categories",
+                "encode them in the model (OneHotEncoder, OrdinalEncoder), or leave them out",
+            )
+    return categories
+
+
+def _shifted(name: str, evaluator: Evaluator) -> list[tuple[int, int]]:
+    """For each value of a traced tensor the place that it depends on, and what is added to it; of texts 0."""
+    places = evaluator.places(name).ravel()
+    values = evaluator.values(name, np.zeros((1, evaluator.count), object))[0].ravel()
+    shifts = [0 if isinstance(value, str) else int(value) for value in values.tolist()]
+    return list(zip(places.tolist(), shifts, strict=True))
+
+
+@dataclass
+class _Encoder:
+    """Makes the new input, and the values that the rest of the model reads, of it."""
+
+    proto: ModelProto
+    constants: Mapping[str, Array]
+    traced: Trace
+    evaluator: Evaluator
+    categories: dict[int, Category]
+
+    def __post_init__(self) -> None:
+        """Counts the columns of the row."""
+        self.graph: GraphProto = self.proto.graph
+        sizes = [self._size(place) for place in range(self.evaluator.count)]
+        ends = np.cumsum([0, *sizes]).tolist()
+        self.columns: list[int] = ends[:-1]
+        self.width: int = ends[-1]
+        self.made: list[NodeProto] = []
+        if self.width > MOST_TABLE:
+            raise UnsupportedModelError(
+                f"its inputs' categories take {self.width} indicators, more than {MOST_TABLE}",
+                "use smaller tables, or take the model behind them (its rows as inputs)",
+            )
+
+    def _size(self, place: int) -> int:
+        return len(self.categories[place].values) if place in self.categories else 1
+
+    def encode(self) -> Categories:
+        """Changes the model."""
+        exits = self._exits()
+        shapes = list(self.evaluator.shapes.values())
+        sizes = {self._size(place) for place in self.categories}
+        # Words of one vocabulary stay a series.
+        are_words = len(shapes) == 1 and len(sizes) == 1 and len(self.categories) == self.evaluator.count > 1
+        row_shape = shapes[0] if len(shapes) == 1 else (self.evaluator.count,)
+        self.source = ",".join(self.evaluator.shapes)
+        while self.source in exits:
+            self.source += "'"
+        self.row = self._reshape(self.source, [self.width]) if are_words else self.source
+        for name in exits:
+            self._make(name, self.evaluator.places(name), None)
+        for node in self.traced.lookups:
+            self._make(node.output[0], self.evaluator.places(node.input[1]), node)
+        self._replace((*row_shape, *sizes) if are_words else (self.width,))
+        return Categories(tuple(self.categories.values()), row_shape)
+
+    def _exits(self) -> list[str]:
+        """The traced values that the rest of the model reads."""
+        read = {entry.name for entry in self.graph.output}.union(*map(names_read, self._rest()))
+        made = [name for node in self.traced.nodes for name in node.output]
+        return [name for name in (*self.evaluator.shapes, *made) if name in read & self.traced.values]
+
+    def _rest(self) -> list[NodeProto]:
+        """The nodes that stay: those that make no traced value, and those that compute shapes among them."""
+        gone = self.traced.values.union(*(node.output for node in self.traced.lookups))
+        return [node for node in self.graph.node if gone.isdisjoint(node.output)]
+
+    def _make(self, result: str, places: Array, lookup: NodeProto | None) -> None:
+        """Makes a value, or the rows that a lookup finds, of the row of numbers and indicators."""
+        inner, flat = places.shape, places.ravel().tolist()
+        if lookup is None and self._is_read_for_shape(result):
+            # Its values do not matter.
+            self._finish(self._take(list(range(len(flat)))), inner, result)
+            return
+        self._refuse_changed(result if lookup is None else lookup.input[1], flat)
+        tables = self._tables(result if lookup is None else lookup.input[1], flat)
+        inner += () if lookup is None else self.constants[lookup.input[0]].shape[1:]
+        if lookup is not None:
+            of_table = self.constants[lookup.input[0]].reshape(len(self.constants[lookup.input[0]]), -1)
+            tables = [of_table[table[:, 0].astype(np.int64)] for table in tables]
+        columns = [range(self.columns[place], self.columns[place] + self._size(place)) for place in flat]
+        chosen = [_one_of(table) for table in tables]
+        first, flat_columns = tables[0], [column for each in columns for column in each]
+        if None not in chosen:
+            taken = [each[index] for each, index in zip(columns, chosen, strict=True) if index is not None]
+            made = self._take(taken)
+        elif all(table is first or np.array_equal(table, first) for table in tables):
+            rows = self._take(flat_columns)
+            rows = rows if len(flat) == 1 else self._reshape(rows, [len(flat), len(first)])
+            made = self._node("MatMul", [rows, self._constant(first.astype(np.float32))])
+        else:
+            made = self._node("MatMul", [self._take(flat_columns), self._constant(self._block(result, tables))])
+        self._finish(made, inner, result)
+
+    def _tables(self, name: str, places: Sequence[int]) -> list[Array]:
+        """For each value of a traced tensor the numbers that it has by category, `(categories, 1)`; of a number
+        `[[1]]`."""
+        most = max(self._size(place) for place in places)
+        rows = np.zeros((most, self.evaluator.count), object)
+        for place, category in self.categories.items():
+            values = np.array(category.values, object)
+            rows[:, place] = values[np.minimum(np.arange(most), len(values) - 1)]
+        found = self.evaluator.values(name, rows).astype(np.float64).reshape(most, -1, 1)
+        numbers = np.ones((1, 1))
+        same = dict[bytes, Array]()
+        tables = []
+        for at, place in enumerate(places):
+            table = found[: self._size(place), at] if place in self.categories else numbers
+            tables.append(same.setdefault(table.tobytes(), table))
+        return tables
+
+    def _refuse_changed(self, name: str, places: Sequence[int]) -> None:
+        """Refuses numbers that the traced nodes do more with than move.
+
+        Raises:
+            ValueError: there is one.
+        """
+        kinds = {entry.name: entry.type.tensor_type.elem_type for entry in self.graph.input}
+        row = np.zeros(self.evaluator.count, object)
+        for source, start in self.evaluator.starts.items():
+            is_float = kinds[source] in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
+            row[start : start + math.prod(self.evaluator.shapes[source])] = 1.5 if is_float else 1
+        for place, category in self.categories.items():
+            row[place] = category.values[0]
+        found = self.evaluator.values(name, row[None]).ravel()
+        if any(place not in self.categories and found[at] != row[place] for at, place in enumerate(places)):
+            raise ValueError(f"{name} changes numbers")
+
+    def _block(self, result: str, tables: list[Array]) -> Array:
+        """One table of all: that of each value beside its own columns, and 0 elsewhere."""
+        rows, columns = (sum(table.shape[axis] for table in tables) for axis in (0, 1))
+        if rows * columns > MOST_TABLE:
+            node = next((node for node in self.traced.lookups if result in node.output), None)
+            raise UnsupportedModelError(
+                f"{result!r} takes a table of {rows} x {columns} numbers for the categories of the inputs",
+                "use tables of one size for all positions",
+                node=None if node is None else name_of_node(node),
+            )
+        block, row, column = np.zeros((rows, columns), np.float32), 0, 0
+        for table in tables:
+            block[row : row + len(table), column : column + table.shape[1]] = table
+            row, column = row + table.shape[0], column + table.shape[1]
+        return block
+
+    def _is_read_for_shape(self, name: str) -> bool:
+        readers = [node.op_type for node in self._rest() if name in names_read(node)]
+        return all(kind in OF_SHAPES for kind in readers) and all(entry.name != name for entry in self.graph.output)
+
+    def _take(self, columns: Sequence[int]) -> str:
+        """Columns of the row."""
+        if list(columns) == list(range(self.width)):
+            return self.row
+        return self._node("Gather", [self.row, self._constant(np.array(columns, np.int64))], axis=1)
+
+    def _reshape(self, name: str, inner: Sequence[int]) -> str:
+        return self._node("Reshape", [name, self._constant(np.array([0, *inner], np.int64))])
+
+    def _finish(self, name: str, inner: Shape, result: str) -> None:
+        """Gives a value its shape and its name."""
+        self.made.append(
+            helper.make_node(
+                "Reshape", [name, self._constant(np.array([0, *inner], np.int64))], [result], name=f"{result}/encoded"
+            )
+        )
+
+    def _node(self, kind: str, inputs: list[str], **attributes: int) -> str:
+        name = self._free()
+        self.made.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name
+
+    def _constant(self, values: Array) -> str:
+        name = self._free()
+        self.graph.initializer.append(numpy_helper.from_array(values, name))
+        return name
+
+    def _free(self) -> str:
+        return f"{self.source}/indicators/{len(self.made)}/{len(self.graph.initializer)}"
+
+    def _replace(self, shape: Shape) -> None:
+        """Puts the new nodes and the new input in the place of what was traced."""
+        graph = self.graph
+        images = [entry.type.tensor_type.shape.dim[0].dim_value for entry in graph.input]
+        batch = 1 if max(images) >= 1 else "N"
+        entry = helper.make_tensor_value_info(self.source, TensorProto.FLOAT, [batch, *shape])
+        nodes = [copy.deepcopy(node) for node in (*self.made, *self._rest())]
+        del graph.node[:], graph.input[:]
+        graph.node.extend(nodes)
+        graph.input.append(entry)
+
+
+def _one_of(table: Array) -> int | None:
+    """The category whose indicator a table is; None where it is no indicator."""
+    is_one = table.shape[1] == 1 and np.count_nonzero(table) == 1 and table.max() == 1
+    return int(table.argmax()) if is_one else None
