@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float32]
 Shape = tuple[int, ...]
 Values = range | tuple[int, ...] | tuple[str, ...]
+
+Others = Literal["refused", "zeros", "alike"]
 
 SHOWN = 10
 """Categories in a message, at most."""
@@ -32,13 +34,21 @@ class Category:
     """In the row as its owner has it."""
     values: Values
     """The categories that the model knows, in the order of their indicators."""
-    is_strict: bool
-    """Whether another is refused; else its indicators are all 0, as the model has it."""
+    others: Others
+    """What becomes of another value: it is refused; or its indicators are all 0, with a warning; or without one, where
+    the model tells no others apart."""
 
     @property
     def are_texts(self) -> bool:
         """Whether the categories are texts, and not whole numbers."""
         return not isinstance(self.values, range) and isinstance(self.values[0], str)
+
+    @property
+    def other(self) -> int | str:
+        """A value that is none of them."""
+        if self.are_texts:
+            return max(map(str, self.values), key=len) + "'"
+        return max(map(int, self.values)) + 1
 
     def find(self, column: Array, what: str) -> npt.NDArray[np.int64]:
         """The index of each value's category; -1 for another, where the model has indicators of 0 for it.
@@ -53,10 +63,12 @@ class Category:
         if others.size:
             first = f"{_plain(column[others[0]])!r} in row {others[0]}"
             known = f"no category that the model knows: {self.shown()}"
-            if self.is_strict:
+            if self.others == "refused":
                 raise InputError(f"{what} is {first}, which is {known}")
-            text = f"{what} is {first}, and in {others.size} rows a value, which is {known}; they count as none"
-            warnings.warn(text, InputWarning, stacklevel=2)
+            if self.others == "zeros":
+                rows = "1 row" if others.size == 1 else f"{others.size} rows"
+                text = f"{what} has in {rows} a value that is {known}; the first is {first}. They count as none"
+                warnings.warn(text, InputWarning, stacklevel=2)
         return found
 
     def _index(self) -> Callable[[Any], int]:
@@ -155,9 +167,11 @@ class Categories:
                 column += 1
                 continue
             part = flat[:, column : column + len(category.values)]
-            if (part.max(axis=1) < 1).any():
+            values = np.array([*category.values, category.other], object)
+            is_known = part.max(axis=1) == 1
+            if category.others == "refused" and not is_known.all():
                 return None
-            columns.append(np.array(category.values, object)[part.argmax(axis=1)])
+            columns.append(values[np.where(is_known, part.argmax(axis=1), len(category.values))])
             column += len(category.values)
         return np.stack(columns, axis=1)
 
@@ -166,7 +180,8 @@ class Categories:
         rng = np.random.default_rng(0)
         rows = rng.random((images, int(np.prod(self.row_shape)))).astype(object)
         for category in self.each:
-            values = np.array(category.values, object)
+            others = [category.other] if category.others == "alike" else []
+            values = np.array([*category.values, *others], object)
             rows[:, category.place] = values[rng.integers(len(values), size=images)]
         return self.encode(rows, shape, "rows")
 
@@ -178,14 +193,14 @@ NO_CATEGORIES = Categories()
 def _of_json(found: dict[str, Any]) -> Category:
     ((kind, values),) = found["known"].items()
     known: Values = range(values) if kind == "indices" else tuple(values)
-    return Category(found["place"], known, found["others"] == "refused")
+    return Category(found["place"], known, found["others"])
 
 
 def _to_json(category: Category) -> dict[str, Any]:
     known: dict[str, Any] = {"names" if category.are_texts else "numbers": list(category.values)}
     if isinstance(category.values, range):
         known = {"indices": len(category.values)}
-    return {"place": category.place, "known": known, "others": "refused" if category.is_strict else "zeros"}
+    return {"place": category.place, "known": known, "others": category.others}
 
 
 def _comparable(column: Array, are_texts: bool, what: str) -> Array:

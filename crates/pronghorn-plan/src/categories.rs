@@ -39,8 +39,10 @@ pub enum Known {
 pub enum Others {
     /// The client refuses it before it sends anything.
     Refused,
-    /// All indicators are 0, as the model has it.
+    /// All indicators are 0, as the model has it. The client's owner is told.
     Zeros,
+    /// All indicators are 0: the model does not tell other values apart.
+    Alike,
 }
 
 impl Known {

@@ -8,7 +8,8 @@ FLOAT_MODEL = "export the float model; Pronghorn quantises it itself"
 
 LOOK_UP = (
     "it looks up rows of a table by a private index",
-    "let the model take one-hot rows, and multiply them by the table (MatMul)",
+    "let the index be a value of an integer input, as it is; or take one-hot rows, and multiply them by the table "
+    "(MatMul)",
 )
 """The problem of an embedding, and what to do."""
 

@@ -13,19 +13,22 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from pronghorn._categories import Categories, Category, Floats
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.reading import names_read
 from pronghorn.onnx.registry import OF_SHAPES
-from pronghorn.onnx.site import name_of_node
-from pronghorn.onnx.tracing import Evaluator, Trace, constants_of, listed, trace, type_of
+from pronghorn.onnx.tracing import ENCODERS, Evaluator, Kind, Trace, constants_of, listed, trace, type_of
 
 Shape = tuple[int, ...]
+
+MASKED, LEFT_OUT = -1e3, -100.0
+"""A mask's number or less, as files have it, and the one in its place: `exp(-100)` is 4e-44."""
 
 MOST_TABLE = 1 << 26
 """Elements of a table, and values of a row, at most."""
@@ -78,6 +81,8 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
     evaluator = Evaluator(original, opset, constants, traced)
     try:
         categories = _categories(original, constants, traced, evaluator)
+        traced = trace(proto.graph, constants, _kinds(categories, evaluator))
+        evaluator = Evaluator(original, opset, constants, traced)
         encoded = _Encoder(proto, constants, traced, evaluator, categories).encode()
     except UnsupportedModelError:
         raise
@@ -88,7 +93,7 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
     return Encoded(encoded, dict(evaluator.shapes), original)
 
 
-def _is_fixed(tensor: TensorProto) -> bool:
+def _is_fixed(tensor: TypeProto.Tensor) -> bool:
     sizes = [dim.dim_value for dim in tensor.shape.dim]
     return len(sizes) > 0 and min(sizes[1:], default=1) >= 1
 
@@ -101,12 +106,16 @@ class _Known:
     """Those that encoders list."""
     count: int | None = None
     """Rows of the smallest table that it looks up."""
+    compared: list[str | int] = field(default_factory=list)
+    """Those that it is compared with, where nothing else is known."""
     is_strict: bool = False
     """Whether others are refused."""
 
     def category(self, place: int) -> Category:
-        values = tuple(dict.fromkeys(self.values)) or range(self.count or 0)
-        return Category(place, values, self.is_strict)  # type: ignore[arg-type]
+        if self.values or self.count is not None:
+            values = tuple(dict.fromkeys(self.values)) or range(self.count or 0)
+            return Category(place, values, "refused" if self.is_strict else "zeros")  # type: ignore[arg-type]
+        return Category(place, tuple(dict.fromkeys(self.compared)), "alike")  # type: ignore[arg-type]
 
 
 def _categories(
@@ -117,9 +126,12 @@ def _categories(
     for node in traced.encoders:
         zeros = next((attribute.i for attribute in node.attribute if attribute.name == "zeros"), 1)
         (source,) = [name for name in node.input if name in traced.values]
+        if node.op_type not in ENCODERS and not _is_shifted(source, evaluator):
+            continue
         for place, shift in _shifted(source, evaluator):
             known = found.setdefault(place, _Known())
-            known.values += [value if isinstance(value, str) else value - shift for value in listed(node, constants)]
+            values = known.values if node.op_type in ENCODERS else known.compared
+            values += [value if isinstance(value, str) else value - shift for value in listed(node, constants)]
             known.is_strict |= node.op_type == "LabelEncoder" or zeros != 1
     for node in traced.lookups:
         rows = len(constants[node.input[0]])
@@ -128,15 +140,34 @@ def _categories(
             known.is_strict = True
             known.count = min(rows - shift, known.count or rows)
     categories = {place: known.category(place) for place, known in sorted(found.items())}
-    for entry in proto.graph.input:
-        start = evaluator.starts[entry.name]
-        places = range(start, start + math.prod(evaluator.shapes[entry.name]))
-        if entry.type.tensor_type.elem_type == TensorProto.STRING and not categories.keys() >= set(places):
+    texts = {entry.name for entry in proto.graph.input if entry.type.tensor_type.elem_type == TensorProto.STRING}
+    for name, places in evaluator.rows():
+        if name in texts and not categories.keys() >= set(places):
             raise UnsupportedModelError(
-                f"input {entry.name!r} holds texts that the model does not encode as categories",
+                f"input {name!r} holds texts that the model does not encode as categories",
                 "encode them in the model (OneHotEncoder, OrdinalEncoder), or leave them out",
             )
     return categories
+
+
+def _is_shifted(name: str, evaluator: Evaluator) -> bool:
+    """Whether a traced tensor has the inputs' values, each with something added."""
+    rows = np.repeat(np.arange(3), evaluator.count).reshape(3, -1).astype(object)
+    values = evaluator.values(name, rows).reshape(3, -1)
+    if values.dtype.kind in "OU":
+        return bool((values == rows.astype(str)[:, :1]).all())
+    return values.dtype.kind != "b" and bool((np.diff(values, axis=0) == 1).all())
+
+
+def _kinds(categories: Mapping[int, Category], evaluator: Evaluator) -> dict[str, Kind]:
+    """The kinds of inputs: what follows from categories alone is a table, too, and numbers alone are layers' work."""
+    found = dict[str, Kind]()
+    for name, places in evaluator.rows():
+        if categories.keys() >= set(places):
+            found[name] = Kind.OF_CATEGORIES
+        elif categories.keys().isdisjoint(places):
+            found[name] = Kind.NUMBERS
+    return found
 
 
 def _shifted(name: str, evaluator: Evaluator) -> list[tuple[int, int]]:
@@ -197,11 +228,11 @@ class _Encoder:
         """The traced values that the rest of the model reads."""
         read = {entry.name for entry in self.graph.output}.union(*map(names_read, self._rest()))
         made = [name for node in self.traced.nodes for name in node.output]
-        return [name for name in (*self.evaluator.shapes, *made) if name in read & self.traced.values]
+        return [name for name in (*self.evaluator.shapes, *made) if name in read and name in self.traced.values]
 
     def _rest(self) -> list[NodeProto]:
         """The nodes that stay: those that make no traced value, and those that compute shapes among them."""
-        gone = self.traced.values.union(*(node.output for node in self.traced.lookups))
+        gone = set(self.traced.values).union(*(node.output for node in self.traced.lookups))
         return [node for node in self.graph.node if gone.isdisjoint(node.output)]
 
     def _make(self, result: str, places: Array, lookup: NodeProto | None) -> None:
@@ -209,44 +240,52 @@ class _Encoder:
         inner, flat = places.shape, places.ravel().tolist()
         if lookup is None and self._is_read_for_shape(result):
             # Its values do not matter.
-            self._finish(self._take(list(range(len(flat)))), inner, result)
+            self._finish(self._take(range(len(flat))), inner, result)
             return
-        self._refuse_changed(result if lookup is None else lookup.input[1], flat)
-        tables = self._tables(result if lookup is None else lookup.input[1], flat)
-        inner += () if lookup is None else self.constants[lookup.input[0]].shape[1:]
+        source = result if lookup is None else lookup.input[1]
+        self._refuse_changed(source, flat)
+        tables, of_others = self._tables(source, flat)
         if lookup is not None:
-            of_table = self.constants[lookup.input[0]].reshape(len(self.constants[lookup.input[0]]), -1)
-            tables = [of_table[table[:, 0].astype(np.int64)] for table in tables]
-        columns = [range(self.columns[place], self.columns[place] + self._size(place)) for place in flat]
-        chosen = [_one_of(table) for table in tables]
-        first, flat_columns = tables[0], [column for each in columns for column in each]
-        if None not in chosen:
-            taken = [each[index] for each, index in zip(columns, chosen, strict=True) if index is not None]
-            made = self._take(taken)
-        elif all(table is first or np.array_equal(table, first) for table in tables):
-            rows = self._take(flat_columns)
-            rows = rows if len(flat) == 1 else self._reshape(rows, [len(flat), len(first)])
-            made = self._node("MatMul", [rows, self._constant(first.astype(np.float32))])
-        else:
-            made = self._node("MatMul", [self._take(flat_columns), self._constant(self._block(result, tables))])
+            rows = self.constants[lookup.input[0]]
+            inner += rows.shape[1:]
+            tables = [rows.reshape(len(rows), -1)[table[:, 0].astype(np.int64)] for table in tables]
+        made = self._looked_up(result, flat, tables)
+        if of_others.any():
+            # Encoders alone have others, and a number for each value.
+            made = self._node("Add", [self._reshape(made, [len(flat)]), self._constant(of_others)])
         self._finish(made, inner, result)
 
-    def _tables(self, name: str, places: Sequence[int]) -> list[Array]:
-        """For each value of a traced tensor the numbers that it has by category, `(categories, 1)`; of a number
-        `[[1]]`."""
+    def _looked_up(self, result: str, places: list[int], tables: list[Array]) -> str:
+        """What the tables of values at these places have for the indicators in the row."""
+        chosen, first = [_one_of(table) for table in tables], tables[0]
+        columns = [range(self.columns[place], self.columns[place] + self._size(place)) for place in places]
+        if None not in chosen:
+            return self._take([each[at] for each, at in zip(columns, chosen, strict=True) if at is not None])
+        if all(table is first or np.array_equal(table, first) for table in tables):
+            rows = self._take([column for each in columns for column in each])
+            rows = rows if len(places) == 1 else self._reshape(rows, [len(places), len(first)])
+            return self._node("MatMul", [rows, self._constant(first.astype(np.float32))])
+        different = dict.fromkeys(places)
+        rows = self._take([column for place in different for column in columns[places.index(place)]])
+        return self._node("MatMul", [rows, self._constant(self._block(result, places, tables))])
+
+    def _tables(self, name: str, places: Sequence[int]) -> tuple[list[Array], Array]:
+        """For each value of a traced tensor the numbers that it has by category, `(categories, 1)`, above those of any
+        other, and these; of a number `[[1]]`."""
         most = max(self._size(place) for place in places)
-        rows = np.zeros((most, self.evaluator.count), object)
+        rows = np.zeros((most + 1, self.evaluator.count), object)
         for place, category in self.categories.items():
             values = np.array(category.values, object)
-            rows[:, place] = values[np.minimum(np.arange(most), len(values) - 1)]
-        found = self.evaluator.values(name, rows).astype(np.float64).reshape(most, -1, 1)
-        numbers = np.ones((1, 1))
-        same = dict[bytes, Array]()
-        tables = []
+            rows[:most, place] = values[np.minimum(np.arange(most), len(values) - 1)]
+            rows[most, place] = values[0] if category.others == "refused" else category.other
+        found = _bounded(self.evaluator.values(name, rows).astype(np.float64).reshape(most + 1, -1, 1))
+        is_open = [place in self.categories and self.categories[place].others != "refused" for place in places]
+        of_others = np.where(is_open, found[most, :, 0], 0.0)
+        numbers, same, tables = np.ones((1, 1)), dict[bytes, Array](), []
         for at, place in enumerate(places):
-            table = found[: self._size(place), at] if place in self.categories else numbers
+            table = found[: self._size(place), at] - of_others[at] if place in self.categories else numbers
             tables.append(same.setdefault(table.tobytes(), table))
-        return tables
+        return tables, of_others.astype(np.float32)
 
     def _refuse_changed(self, name: str, places: Sequence[int]) -> None:
         """Refuses numbers that the traced nodes do more with than move.
@@ -254,31 +293,31 @@ class _Encoder:
         Raises:
             ValueError: there is one.
         """
-        kinds = {entry.name: entry.type.tensor_type.elem_type for entry in self.graph.input}
         row = np.zeros(self.evaluator.count, object)
-        for source, start in self.evaluator.starts.items():
-            is_float = kinds[source] in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
-            row[start : start + math.prod(self.evaluator.shapes[source])] = 1.5 if is_float else 1
+        kinds = {entry.name: type_of(entry.type.tensor_type).kind for entry in self.graph.input}
+        for source, of_input in self.evaluator.rows():
+            row[of_input.start : of_input.stop] = 1.5 if kinds[source] == "f" else 1
         for place, category in self.categories.items():
             row[place] = category.values[0]
         found = self.evaluator.values(name, row[None]).ravel()
         if any(place not in self.categories and found[at] != row[place] for at, place in enumerate(places)):
             raise ValueError(f"{name} changes numbers")
 
-    def _block(self, result: str, tables: list[Array]) -> Array:
-        """One table of all: that of each value beside its own columns, and 0 elsewhere."""
-        rows, columns = (sum(table.shape[axis] for table in tables) for axis in (0, 1))
+    def _block(self, result: str, places: list[int], tables: list[Array]) -> Array:
+        """One table of all: that of each value beside the columns of its own place, and 0 elsewhere."""
+        different = list(dict.fromkeys(places))
+        starts = dict(zip(different, np.cumsum([0, *map(self._size, different)]).tolist(), strict=False))
+        rows, columns = sum(map(self._size, different)), sum(table.shape[1] for table in tables)
         if rows * columns > MOST_TABLE:
-            node = next((node for node in self.traced.lookups if result in node.output), None)
             raise UnsupportedModelError(
                 f"{result!r} takes a table of {rows} x {columns} numbers for the categories of the inputs",
                 "use tables of one size for all positions",
-                node=None if node is None else name_of_node(node),
             )
-        block, row, column = np.zeros((rows, columns), np.float32), 0, 0
-        for table in tables:
-            block[row : row + len(table), column : column + table.shape[1]] = table
-            row, column = row + table.shape[0], column + table.shape[1]
+        block, column = np.zeros((rows, columns), np.float32), 0
+        for place, table in zip(places, tables, strict=True):
+            start = starts[place]
+            block[start : start + len(table), column : column + table.shape[1]] = table
+            column += table.shape[1]
         return block
 
     def _is_read_for_shape(self, name: str) -> bool:
@@ -302,7 +341,7 @@ class _Encoder:
             )
         )
 
-    def _node(self, kind: str, inputs: list[str], **attributes: int) -> str:
+    def _node(self, kind: str, inputs: list[str], **attributes: Any) -> str:
         name = self._free()
         self.made.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
         return name
@@ -325,6 +364,14 @@ class _Encoder:
         del graph.node[:], graph.input[:]
         graph.node.extend(nodes)
         graph.input.append(entry)
+
+
+def _bounded(tables: Array) -> Array:
+    """Tables of a mask that is added to scores, in numbers that a network computes with: 0, and for what is left out
+    so little that its exponential is nothing beside others."""
+    left_out = tables <= MASKED
+    is_mask = left_out.any() and not tables[~left_out].any()
+    return np.where(left_out, LEFT_OUT, tables) if is_mask else tables
 
 
 def _one_of(table: Array) -> int | None:

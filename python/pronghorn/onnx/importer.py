@@ -20,9 +20,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.apart import keeps_apart
+from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
-from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.input_shape import ShapeOption, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value

@@ -11,10 +11,8 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from pronghorn.errors import InputError, UnsupportedModelError
-from pronghorn.onnx.advice import LOOK_UP
 from pronghorn.onnx.lowering import MAX_ELEMENTS
 from pronghorn.onnx.reading import graphs_of
-from pronghorn.onnx.site import name_of_node
 
 NARROW = [kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8", "FLOAT4"))]
 """Types of numbers that onnxruntime does not compute with."""
@@ -37,7 +35,6 @@ def refuse_sizes(proto: ModelProto) -> None:
             "the output depends on no input: the model has 0 inputs that matter", "pick another (--output NAME)"
         )
     for entry in entries:
-        _refuse_indices(proto, entry)
         _refuse_input(entry)
 
 
@@ -68,26 +65,12 @@ def _is_tensor(entry: ValueInfoProto) -> bool:
     return entry.type.WhichOneof("value") == "tensor_type" and (kind == TensorProto.STRING or _is_number(kind))
 
 
-def _refuse_indices(proto: ModelProto, entry: ValueInfoProto) -> None:
-    """Refuses an input that is one index for each image, which looks up rows of a table."""
-    tensor, tables = entry.type.tensor_type, {each.name for each in proto.graph.initializer}
-    names = {entry.name}
-    for node in proto.graph.node if tensor.HasField("shape") and len(tensor.shape.dim) < 2 else ():
-        if node.op_type in ("Cast", "Identity") and names.intersection(node.input):
-            names.update(node.output)
-        if node.op_type == "Gather" and node.input[0] in tables and node.input[1] in names:
-            problem, advice = LOOK_UP
-            raise UnsupportedModelError(
-                f"{problem}, the input {entry.name!r}", advice, node=name_of_node(node), operator=node.op_type
-            )
-
-
 def _refuse_input(entry: ValueInfoProto) -> None:
     tensor = entry.type.tensor_type
     if entry.type.WhichOneof("value") != "tensor_type" or not _is_number(tensor.elem_type):
         advice = "export with a float input"
         if tensor.elem_type == TensorProto.STRING:
-            advice = "encode categories as numbers before sending, and export the part of the model behind the encoder"
+            advice = "encode texts in the model (OneHotEncoder, OrdinalEncoder): they are categories then"
         problem = f"input {entry.name!r} is no tensor of numbers"
         if tensor.elem_type in NARROW:
             kind = TensorProto.DataType.Name(tensor.elem_type).lower()

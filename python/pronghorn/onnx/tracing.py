@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from pronghorn.onnx.folding import small_results
@@ -26,17 +28,43 @@ MOVES = {
     "ArrayFeatureExtractor": 1,
     "Cast": 1,
     "Concat": 0,
+    "Expand": 1,
     "Flatten": 1,
     "Gather": 1,
+    "GatherND": 1,
     "Identity": 1,
     "Reshape": 1,
     "Slice": 1,
     "Split": 1,
     "Squeeze": 1,
+    "Tile": 1,
     "Transpose": 1,
     "Unsqueeze": 1,
 }
 """Operators that leave values as they are, by how many of their first inputs are values; 0: all."""
+
+POINTWISE = (
+    "Add",
+    "And",
+    "Clip",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Max",
+    "Min",
+    "Mod",
+    "Mul",
+    "Not",
+    "Or",
+    "Sub",
+    "Where",
+)
+"""Operators that are followed on categories, and on whole numbers, truths and texts, which may be some. Those on other
+numbers are layers' work."""
+
+COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 ENCODERS = ("LabelEncoder", "OneHot", "OneHotEncoder")
 """Operators that list the categories of the values that they read."""
@@ -45,22 +73,35 @@ PER_CATEGORY = ("OneHot", "OneHotEncoder")
 """Those that make a value for each category."""
 
 
+class Kind(Enum):
+    """The kind of traced values."""
+
+    OF_CATEGORIES = auto()
+    """Each depends on a category."""
+    WHOLE = auto()
+    """Whole numbers, truths or texts, which may be categories."""
+    WHOLE_FLOATS = auto()
+    """Whole numbers as floats. They are followed where they are compared."""
+    NUMBERS = auto()
+
+
 @dataclass
 class Trace:
     """The nodes from a model's inputs to the last values that depend on one value of these alone."""
 
     nodes: list[NodeProto] = field(default_factory=list)
     """In their order, those among them that compute shapes."""
-    values: set[str] = field(default_factory=set)
+    values: dict[str, Kind] = field(default_factory=dict)
     """The values that they make of the inputs."""
     lookups: list[NodeProto] = field(default_factory=list)
     """Nodes that look up rows of constant tables by such values."""
     encoders: list[NodeProto] = field(default_factory=list)
 
 
-def trace(graph: GraphProto, constants: Mapping[str, Array]) -> Trace:
-    """Follows the inputs of a graph."""
-    found = Trace(values={entry.name for entry in graph.input})
+def trace(graph: GraphProto, constants: Mapping[str, Array], known: Mapping[str, Kind] = MappingProxyType({})) -> Trace:
+    """Follows the inputs of a graph; `known`: the kinds of those that are known better than by their types."""
+    kinds = {entry.name: _kind_of(entry.type.tensor_type.elem_type) for entry in graph.input}
+    found = Trace(values=kinds | dict(known))
     shapes = set[str]()
     for node in graph.node:
         kind, read = node.op_type, [name for name in node.input if name]
@@ -71,36 +112,62 @@ def trace(graph: GraphProto, constants: Mapping[str, Array]) -> Trace:
         if kind in OF_SHAPES or (not reads_values and not shapes.isdisjoint(read)):
             shapes.update(node.output)
             found.nodes.append(node)
-        elif kind == "Gather" and node.input[0] in constants and node.input[1] in found.values and axis_of(node, 0) == 0:
+        elif (
+            kind == "Gather" and node.input[0] in constants and node.input[1] in found.values and axis_of(node, 0) == 0
+        ):
             found.lookups.append(node)
-        elif reads_values and _keeps_apart(node, found.values, constants):
-            found.values.update(node.output)
+        elif reads_values and _keeps_apart(node, found.values):
+            found.values.update(dict.fromkeys(node.output, _made_kind(node, found.values, constants)))
             found.nodes.append(node)
-            found.encoders += [node] if kind in ENCODERS or _is_one_hot(node, constants) else []
+            found.encoders += [node] if kind in ENCODERS or _compares(node, found.values, constants) else []
     return found
 
 
-def _keeps_apart(node: NodeProto, values: set[str], constants: Mapping[str, Array]) -> bool:
-    """Whether each value that a node makes depends on one of those that it reads."""
+def _keeps_apart(node: NodeProto, values: Mapping[str, Kind]) -> bool:
+    """Whether each value that a node makes may depend on one value of the inputs; `Evaluator.places` sees whether it
+    does."""
     kind, are_values = node.op_type, [name in values for name in node.input]
     if kind in MOVES:
         first = MOVES[kind] or len(are_values)
         return all(are_values[:first]) and not any(are_values[first:])
-    if sum(are_values) != 1:
-        return False
-    if kind in ("Add", "Sub"):
-        # Whole numbers are shifted, as one table of several columns needs it; others belong to layers.
-        number = constants.get(node.input[are_values.index(False)])
-        return number is not None and number.dtype.kind in "iu" and (kind == "Add" or are_values[0])
     if kind == "OneHot":
-        return are_values[0] and axis_of(node, -1) == -1
-    return kind in ENCODERS or kind == "Equal"
+        return are_values == [True, False, False] and axis_of(node, -1) == -1
+    kinds = {values[name] for name in node.input if name in values}
+    others = {Kind.NUMBERS} if kind in COMPARISONS else {Kind.NUMBERS, Kind.WHOLE_FLOATS}
+    return kind in ENCODERS or (kind in POINTWISE and kinds.isdisjoint(others))
 
 
-def _is_one_hot(node: NodeProto, constants: Mapping[str, Array]) -> bool:
-    """Whether a node compares values with several whole numbers each, as PyTorch's newer exporter writes one_hot."""
-    numbers = [constants[name] for name in node.input if name in constants]
-    return node.op_type == "Equal" and len(numbers) == 1 and numbers[0].dtype.kind in "iu" and numbers[0].size > 1
+def _kind_of(elem_type: int) -> Kind:
+    is_float = elem_type != TensorProto.STRING and helper.tensor_dtype_to_np_dtype(elem_type).kind == "f"
+    return Kind.NUMBERS if is_float else Kind.WHOLE
+
+
+def _made_kind(node: NodeProto, values: Mapping[str, Kind], constants: Mapping[str, Array]) -> Kind:
+    """The kind of a node's values."""
+    kinds = {values[name] for name in node.input if name in values}
+    if kinds == {Kind.OF_CATEGORIES}:
+        return Kind.OF_CATEGORIES
+    if node.op_type in COMPARISONS:
+        return Kind.WHOLE
+    if node.op_type == "Cast":
+        made = _kind_of(next(attribute.i for attribute in node.attribute if attribute.name == "to"))
+        return Kind.WHOLE_FLOATS if made is Kind.NUMBERS and Kind.NUMBERS not in kinds else made
+    beside = [constants[name].dtype.kind for name in node.input if name in constants]
+    makes_floats = node.op_type in PER_CATEGORY or any(each.name == "values_floats" for each in node.attribute)
+    if Kind.NUMBERS in kinds or makes_floats or (node.op_type in POINTWISE and "f" in beside):
+        return Kind.NUMBERS
+    return Kind.WHOLE_FLOATS if Kind.WHOLE_FLOATS in kinds else Kind.WHOLE
+
+
+def _compares(node: NodeProto, values: Mapping[str, Kind], constants: Mapping[str, Array]) -> bool:
+    """Whether a node's result is one for few whole numbers or texts, and another for all others: it compares with them,
+    or makes a truth of each."""
+    if any(values.get(name, Kind.WHOLE) is not Kind.WHOLE for name in node.input):
+        return False
+    if node.op_type == "Cast":
+        return any(attribute.name == "to" and attribute.i == TensorProto.BOOL for attribute in node.attribute)
+    known = [constants[name] for name in node.input if name in constants]
+    return node.op_type == "Equal" and len(known) == 1 and known[0].dtype.kind in "iuOSU"
 
 
 def axis_of(node: NodeProto, default: int) -> int:
@@ -133,7 +200,13 @@ class Evaluator:
         """Values of that row."""
         fixed = [entry.type.tensor_type.shape.dim[0].dim_value for entry in proto.graph.input]
         self._images = 1 if max(fixed) >= 1 else 2
-        self._runs: dict[tuple[str, bool], ReferenceEvaluator] = {}
+        self._runs: dict[tuple[str, str | None], ReferenceEvaluator] = {}
+
+    def rows(self) -> list[tuple[str, range]]:
+        """The places of each input in the row of all."""
+        return [
+            (name, range(self.starts[name], self.starts[name] + math.prod(self.shapes[name]))) for name in self.shapes
+        ]
 
     def places(self, name: str) -> Array:
         """For each value of a traced tensor of one image the place in the row of the value that it depends on.
@@ -142,29 +215,33 @@ class Evaluator:
             ValueError: the values of an image are not apart from those of others.
         """
         rows = np.arange(self._images * self.count).reshape(self._images, -1)
-        found = self._run(name, rows, is_bare=True)
+        # The places of several values that a node reads are the same where the most and the least of them are.
+        found = self._run(name, rows, "Max")
+        if not np.array_equal(found, self._run(name, rows, "Min")):
+            raise ValueError(f"{name} mixes values")
         images = [found[at : at + 1] - at * self.count for at in range(self._images)]
         if len(found) != self._images or any(not np.array_equal(images[0], each) for each in images):
             raise ValueError(f"{name} has the batch elsewhere")
         if not 0 <= images[0].min(initial=0) <= images[0].max(initial=0) < self.count:
             raise ValueError(f"{name} mixes images")
-        return images[0][0]
+        return np.asarray(images[0][0])
 
     def values(self, name: str, rows: Array) -> Array:
         """The values of a traced tensor for rows `(images, values)`."""
         if self._images > 1:
-            return self._run(name, rows, is_bare=False)
-        return np.concatenate([self._run(name, rows[at : at + 1], is_bare=False) for at in range(len(rows))])
+            return self._run(name, rows, None)
+        return np.concatenate([self._run(name, rows[at : at + 1], None) for at in range(len(rows))])
 
-    def _run(self, name: str, rows: Array, is_bare: bool) -> Array:
+    def _run(self, name: str, rows: Array, bare: str | None) -> Array:
+        """`bare`: the operator in whose place nodes move values and do nothing else with them; None: as they are."""
         nodes = self._behind(name)
         read = set().union({name}, *map(names_read, nodes))
-        feeds = {source: self._part(source, rows, is_bare) for source in self.shapes if source in read}
+        feeds = {source: self._part(source, rows, bare is not None) for source in self.shapes if source in read}
         if name in feeds:
             return feeds[name]
-        key = (name, is_bare)
+        key = (name, bare)
         if key not in self._runs:
-            self._runs[key] = self._evaluator(name, nodes, list(feeds), is_bare)
+            self._runs[key] = self._evaluator(name, nodes, list(feeds), bare)
         with np.errstate(all="ignore"):
             return np.asarray(self._runs[key].run(None, feeds)[0])
 
@@ -185,46 +262,51 @@ class Evaluator:
                 needed |= names_read(node)
         return kept[::-1]
 
-    def _evaluator(self, name: str, nodes: list[NodeProto], sources: list[str], is_bare: bool) -> ReferenceEvaluator:
+    def _evaluator(self, name: str, nodes: list[NodeProto], sources: list[str], bare: str | None) -> ReferenceEvaluator:
         stored = {each: self._constants[each] for node in nodes for each in node.input if each in self._constants}
-        if is_bare:
-            nodes = [made for node in nodes for made in self._bare(node, stored)]
+        if bare is not None:
+            nodes = [made for node in nodes for made in self._bare(node, stored, bare)]
         anything = helper.make_tensor_type_proto(TensorProto.UNDEFINED, None)
         inputs, outputs = ([helper.make_value_info(each, anything) for each in names] for names in (sources, [name]))
         tensors = [numpy_helper.from_array(array, each) for each, array in stored.items()]
         graph = helper.make_graph(nodes, "traced", inputs, outputs, tensors)
         return ReferenceEvaluator(helper.make_model(graph, opset_imports=self._proto.opset_import))
 
-    def _bare(self, node: NodeProto, stored: dict[str, Array]) -> list[NodeProto]:
+    def _bare(self, node: NodeProto, stored: dict[str, Array], operator: str) -> list[NodeProto]:
         """The nodes that move a node's values and do nothing else with them; constants join `stored`."""
         kind, result = node.op_type, node.output[0]
-        source = next((name for name in node.input if name in self._traced.values), None)
-        if source is None or kind in OF_SHAPES or (kind in MOVES and kind != "Cast"):
+        sources = [name for name in node.input if name in self._traced.values]
+        if not sources or kind in OF_SHAPES or (kind in MOVES and kind != "Cast"):
             return [node]
+        source = sources[0]
         if kind in PER_CATEGORY:
             size = len(listed(node, self._constants))
             stored[f"{result}/zeros"] = np.zeros(size, np.int64)
             stored[f"{result}/last"] = np.array([-1], np.int64)
             column = f"{result}/column"
-            last = {"axes": [-1]} if self._opset < 13 else {}
-            inputs = [source] if last else [source, f"{result}/last"]
+            unsqueeze = helper.make_node("Unsqueeze", [source, f"{result}/last"], [column])
+            if self._opset < 13:
+                unsqueeze = helper.make_node("Unsqueeze", [source], [column], axes=[-1])
             return [
-                helper.make_node("Unsqueeze", inputs, [column], **last),
+                unsqueeze,
                 helper.make_node("Add", [column, f"{result}/zeros"], [result]),
             ]
-        beside = next((name for name in node.input if name in self._constants), None)
-        if beside is None or kind == "LabelEncoder":
+        if kind not in POINTWISE:
             return [helper.make_node("Identity", [source], [result])]
-        stored[f"{result}/zeros"] = np.zeros(self._constants[beside].shape, np.int64)
-        return [helper.make_node("Add", [source, f"{result}/zeros"], [result])]
+        zeros = np.broadcast_shapes(*(self._constants[name].shape for name in node.input if name in self._constants))
+        stored[f"{result}/zeros"] = np.zeros(zeros, np.int64)
+        return [
+            helper.make_node(operator, sources, [f"{result}/place"]),
+            helper.make_node("Add", [f"{result}/place", f"{result}/zeros"], [result]),
+        ]
 
 
-def _inner(tensor: TensorProto) -> Shape:
+def _inner(tensor: TypeProto.Tensor) -> Shape:
     """The shape of one image; an input of one number for each is a row of one."""
     return tuple(dim.dim_value for dim in list(tensor.shape.dim)[1:]) or (1,)
 
 
-def type_of(tensor: TensorProto) -> np.dtype[Any]:
+def type_of(tensor: TypeProto.Tensor) -> np.dtype[Any]:
     """The type of an input's values."""
     kind = tensor.elem_type
     return np.dtype(object) if kind == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(kind)
@@ -234,8 +316,10 @@ def listed(node: NodeProto, constants: Mapping[str, Array]) -> list[str | int]:
     """The categories that an encoder lists."""
     if node.op_type == "OneHot":
         return list(range(int(constants[node.input[1]].reshape(-1)[0])))
+    if node.op_type == "Cast":
+        return [0]
     if node.op_type == "Equal":
-        return next(constants[name] for name in node.input if name in constants).ravel().tolist()
+        return list(dict.fromkeys(next(constants[name] for name in node.input if name in constants).ravel().tolist()))
     for attribute in node.attribute:
         if attribute.name in ("cats_strings", "keys_strings"):
             return [text.decode() for text in attribute.strings]
@@ -245,5 +329,7 @@ def listed(node: NodeProto, constants: Mapping[str, Array]) -> list[str | int]:
             return [int(number) for number in attribute.floats]
         if attribute.name == "keys_tensor":
             keys = numpy_helper.to_array(attribute.t).ravel().tolist()
-            return [key.decode() if isinstance(key, bytes) else key if isinstance(key, str) else int(key) for key in keys]
+            return [
+                key.decode() if isinstance(key, bytes) else key if isinstance(key, str) else int(key) for key in keys
+            ]
     raise ValueError(f"{node.op_type} lists no categories that are whole numbers or texts")

@@ -1,0 +1,478 @@
+"""Values that are categories: encoders and embeddings within models, and the indicators that clients send for them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import pronghorn
+from helpers import node, run_native
+from pronghorn import _multikey_plan
+from pronghorn._categories import Categories, Category
+from pronghorn.cli import app
+from pronghorn.errors import InputError, InputWarning, PlanError, UnsupportedModelError
+from pronghorn.onnx import ImportedModel, import_onnx
+
+RANDOM = np.random.default_rng(29)
+"""Of this file alone: other tests keep their numbers."""
+
+ML = "ai.onnx.ml"
+INT64, FLOAT, TEXT, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.STRING, TensorProto.BOOL
+JOBS, TOWNS = ["clerk", "nurse", "smith"], ["A", "B"]
+
+Inputs = dict[str, np.ndarray]
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Random float32 numbers around zero."""
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def whole(high: int, *shape: int) -> np.ndarray:
+    """Random whole numbers from 0."""
+    return RANDOM.integers(0, high, shape)
+
+
+def texts(names: list[str], *shape: int) -> np.ndarray:
+    return np.array(names, object)[RANDOM.integers(0, len(names), shape)]
+
+
+def mixed(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, tuple[Any, ...]]],
+    constants: dict[str, Any] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model with inputs of several types, by name."""
+    stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        stored,
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(ML, 2)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def by_file(proto: onnx.ModelProto, inputs: Inputs) -> np.ndarray:
+    """The results of the file itself, one image at a time."""
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    count = len(next(iter(inputs.values())))
+    rows = [{name: values[at : at + 1] for name, values in inputs.items()} for at in range(count)]
+    return np.stack([np.asarray(session.run(None, row)[0]).ravel() for row in rows])
+
+
+def encoded(imported: ImportedModel, inputs: Inputs) -> np.ndarray:
+    assert imported.encoded is not None
+    count = len(next(iter(inputs.values())))
+    row = np.concatenate([values.reshape(count, -1).astype(object) for values in inputs.values()], axis=1)
+    return imported.encoded.categories.encode(row, imported.input_shape, "x")
+
+
+def check(proto: onnx.ModelProto, inputs: Inputs) -> ImportedModel:
+    """Imports, and compares with the file on inputs as their owner has them."""
+    imported = import_onnx(proto)
+    found = run_native(imported, encoded(imported, inputs))
+    np.testing.assert_allclose(found.reshape(len(found), -1), by_file(proto, inputs), rtol=2e-4, atol=2e-5)
+    return imported
+
+
+def values_of(imported: ImportedModel) -> dict[int, Any]:
+    assert imported.encoded is not None
+    return {category.place: category.values for category in imported.encoded.categories.each}
+
+
+def pipeline() -> onnx.ModelProto:
+    """Two texts, a number and a kind of 1 to 3, as scikit-learn's ColumnTransformer is exported."""
+    nodes = [
+        node("OneHotEncoder", "job", "j", cats_strings=JOBS, zeros=1, domain=ML),
+        node("OneHotEncoder", "town", "t", cats_strings=TOWNS, zeros=0, domain=ML),
+        node("LabelEncoder", "kind", "k", keys_int64s=[1, 2, 3], values_int64s=[0, 1, 2], domain=ML),
+        node("Concat", "j t", "c", axis=-1),
+        node("Reshape", "c cs", "r"),
+        node("Cast", "k", "f", to=FLOAT),
+        node("Concat", "age r f", "a", axis=1),
+        node("Gemm", "a w b", "y"),
+    ]
+    inputs = {
+        name: (kind, (None, 1)) for name, kind in {"job": TEXT, "age": FLOAT, "town": TEXT, "kind": INT64}.items()
+    }
+    return mixed(nodes, inputs, {"cs": [-1, 5], "w": floats(7, 2), "b": floats(2)})
+
+
+def table(count: int) -> Inputs:
+    return {
+        "job": texts(JOBS, count, 1),
+        "age": floats(count, 1),
+        "town": texts(TOWNS, count, 1),
+        "kind": 1 + whole(3, count, 1),
+    }
+
+
+def test_a_pipeline_of_columns() -> None:
+    imported = check(pipeline(), table(40))
+    assert values_of(imported) == {0: tuple(JOBS), 2: tuple(TOWNS), 3: (1, 2, 3)}
+    assert imported.inputs == {"job": (1,), "age": (1,), "town": (1,), "kind": (1,)}
+    assert imported.encoded is not None
+    assert [each.others for each in imported.encoded.categories.each] == ["zeros", "refused", "refused"]
+    # An indicator for each category, and a number.
+    assert imported.input_shape == (9,)
+
+
+def test_columns_of_one_input() -> None:
+    nodes = [
+        node("ArrayFeatureExtractor", "x numbers", "n", domain=ML),
+        node("ArrayFeatureExtractor", "x kinds", "k", domain=ML),
+        node("Cast", "k", "i", to=INT64),
+        node("OneHotEncoder", "i", "o", cats_int64s=[2, 5, 7], domain=ML),
+        node("Reshape", "o os", "r"),
+        node("Concat", "r n", "c", axis=1),
+        node("Gemm", "c w", "y"),
+    ]
+    constants = {"numbers": [0, 2], "kinds": [1], "os": [-1, 3], "w": floats(5, 2)}
+    rows = np.stack([floats(20), np.array([2.0, 5, 7], np.float32)[whole(3, 20)], floats(20)], axis=1)
+    imported = check(mixed(nodes, {"x": (FLOAT, (None, 3))}, constants), {"x": rows})
+    assert values_of(imported) == {1: (2, 5, 7)}
+
+
+def test_rows_of_tables_by_column() -> None:
+    """As entity embeddings are exported."""
+    nodes = [
+        node("Gather", "x zero", "a", axis=1),
+        node("Gather", "x one", "b", axis=1),
+        node("Gather", "u a", "ea"),
+        node("Gather", "v b", "eb"),
+        node("Concat", "ea eb n", "c", axis=1),
+        node("Gemm", "c w", "y"),
+    ]
+    constants = {"zero": 0, "one": 1, "u": floats(4, 3), "v": floats(7, 2), "w": floats(9, 2)}
+    proto = mixed(nodes, {"x": (INT64, ("N", 2)), "n": (FLOAT, ("N", 4))}, constants)
+    inputs = {"x": np.stack([whole(4, 20), whole(7, 20)], axis=1), "n": floats(20, 4)}
+    imported = check(proto, inputs)
+    assert values_of(imported) == {0: range(4), 1: range(7)}
+
+
+def test_one_table_of_several_columns() -> None:
+    nodes = [
+        node("Add", "x offsets", "i"),
+        node("Gather", "t i", "e"),
+        node("Flatten", "e", "f"),
+        node("Gemm", "f w", "y"),
+    ]
+    constants = {"offsets": [0, 3, 5], "t": floats(9, 4), "w": floats(12, 2)}
+    inputs = {"x": np.stack([whole(3, 20), whole(2, 20), whole(4, 20)], axis=1)}
+    imported = check(mixed(nodes, {"x": (INT64, ("N", 3))}, constants), inputs)
+    assert values_of(imported) == {0: range(9), 1: range(6), 2: range(4)}
+
+
+@pytest.mark.parametrize("batch", ["N", 1])
+def test_words(batch: Any) -> None:
+    nodes = [node("Gather", "t x", "e"), node("Add", "e p", "a"), node("ReduceMean", "a", "y", axes=[1], keepdims=0)]
+    proto = mixed(nodes, {"x": (INT64, (batch, 6))}, {"t": floats(11, 4), "p": floats(6, 4)})
+    imported = check(proto, {"x": whole(11, 20, 6)})
+    # A series stays one: each position has the indicators of all words.
+    assert imported.input_shape == (6, 11)
+
+
+def test_one_index_for_each_image() -> None:
+    proto = mixed(
+        [node("Gather", "t x", "e"), node("Gemm", "e w", "y")],
+        {"x": (INT64, ("N",))},
+        {"t": floats(5, 3), "w": floats(3, 2)},
+    )
+    assert check(proto, {"x": whole(5, 20)}).inputs == {"x": (1,)}
+
+
+def test_keras_moves_indices_below_zero() -> None:
+    nodes = [
+        node("Cast", "x", "f", to=FLOAT),
+        node("Less", "f zero", "l"),
+        node("Add", "x rows", "a"),
+        node("Where", "l a x", "i"),
+        node("Gather", "t i", "e"),
+        node("Flatten", "e", "d"),
+        node("Gemm", "d w", "y"),
+    ]
+    constants = {"zero": np.float32(0), "rows": np.int64(5), "t": floats(5, 2), "w": floats(6, 2)}
+    check(mixed(nodes, {"x": (INT64, ("N", 3))}, constants), {"x": whole(5, 20, 3)})
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_one_hot(opset: int) -> None:
+    nodes = [node("OneHot", "x depth values", "o", axis=-1), node("Flatten", "o", "f"), node("Gemm", "f w", "y")]
+    constants = {"depth": np.int64(4), "values": np.array([0, 1], np.float32), "w": floats(8, 2)}
+    imported = check(mixed(nodes, {"x": (INT64, ("N", 2))}, constants, opset), {"x": whole(4, 20, 2)})
+    # Another value has no indicator.
+    with pytest.warns(InputWarning, match="9 in row 0"):
+        rows = encoded(imported, {"x": np.array([[9, 1]])})
+    assert rows.sum() == 1
+
+
+def test_one_hot_by_comparison() -> None:
+    """As PyTorch's newer exporter writes it."""
+    nodes = [
+        node("Unsqueeze", "x last", "u"),
+        node("Equal", "u range", "e"),
+        node("Cast", "e", "c", to=FLOAT),
+        node("Flatten", "c", "f"),
+        node("Gemm", "f w", "y"),
+    ]
+    constants = {"last": [-1], "range": [0, 1, 2, 3], "w": floats(8, 2)}
+    check(mixed(nodes, {"x": (INT64, ("N", 2))}, constants), {"x": whole(4, 20, 2)})
+
+
+def test_what_others_have_is_added() -> None:
+    """Of a value that is compared with one alone, all others are alike."""
+    nodes = [
+        node("Equal", "x two", "e"),
+        node("Not", "e", "n"),
+        node("Cast", "n", "c", to=FLOAT),
+        node("Mul", "c weights", "m"),
+        node("Gemm", "m w", "y"),
+    ]
+    constants = {"two": np.int64(2), "weights": floats(3), "w": floats(3, 2)}
+    imported = check(mixed(nodes, {"x": (INT64, ("N", 3))}, constants), {"x": whole(5, 30, 3)})
+    assert imported.encoded is not None
+    assert {each.others for each in imported.encoded.categories.each} == {"alike"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoded(imported, {"x": whole(5, 30, 3)})
+
+
+def attention() -> onnx.ModelProto:
+    """Attention over words, of which 0 stands for none and is left out."""
+    nodes = [
+        node("Gather", "t x", "e"),
+        node("Equal", "x zero", "n"),
+        node("Where", "n none some", "m"),
+        node("Unsqueeze", "m one", "u"),
+        node("Transpose", "e", "et", perm=[0, 2, 1]),
+        node("MatMul", "e et", "s"),
+        node("Add", "s u", "a"),
+        node("Softmax", "a", "p", axis=-1),
+        node("MatMul", "p e", "v"),
+        node("ReduceMean", "v", "y", axes=[1], keepdims=0),
+    ]
+    constants = {
+        "t": floats(9, 4),
+        "zero": np.int64(0),
+        "none": np.float32(-np.inf),
+        "some": np.float32(0),
+        "one": [1],
+    }
+    return mixed(nodes, {"x": (INT64, ("N", 6))}, constants)
+
+
+def padded(count: int) -> np.ndarray:
+    words = 1 + whole(8, count, 6)
+    words[np.arange(6) >= RANDOM.integers(2, 7, count)[:, None]] = 0
+    return words
+
+
+def test_padding_is_left_out() -> None:
+    imported = check(attention(), {"x": padded(20)})
+    assert imported.input_shape == (6, 9)
+
+
+def test_other_models_are_as_they_were() -> None:
+    nodes = [node("Gather", "x places", "g", axis=1), node("Gemm", "g w", "y")]
+    proto = mixed(nodes, {"x": (FLOAT, ("N", 4))}, {"places": [2, 0], "w": floats(2, 2)})
+    imported = import_onnx(proto)
+    assert imported.encoded is None
+    assert imported.input_shape == (4,)
+
+
+def test_whole_numbers_beside_categories_stay_numbers() -> None:
+    """A column that is shifted is no category, and a layer shifts it."""
+    nodes = [
+        node("Gather", "t k", "e"),
+        node("Flatten", "e", "f"),
+        node("Add", "n three", "s"),
+        node("Cast", "s", "c", to=FLOAT),
+        node("Concat", "f c", "a", axis=1),
+        node("Gemm", "a w", "y"),
+    ]
+    constants = {"t": floats(4, 2), "three": np.int64(3), "w": floats(3, 2)}
+    proto = mixed(nodes, {"k": (INT64, ("N", 1)), "n": (INT64, ("N", 1))}, constants)
+    imported = check(proto, {"k": whole(4, 20, 1), "n": whole(9, 20, 1)})
+    assert list(values_of(imported)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "says"),
+    [
+        # Texts that nothing encodes.
+        ([node("Gather", "x zero", "a", axis=1), node("OneHotEncoder", "a", "y", cats_strings=["u"], domain=ML)],
+         {"zero": [0]}, "holds texts that the model does not encode"),
+        ([node("Identity", "x", "y")], {}, "no tensor of numbers"),
+    ],
+)  # fmt: skip
+def test_texts_are_refused(nodes: list[onnx.NodeProto], constants: dict[str, Any], says: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=says):
+        import_onnx(mixed(nodes, {"x": (TEXT, (None, 2))}, constants))
+
+
+def test_images_that_are_mixed_are_refused() -> None:
+    nodes = [
+        node("Transpose", "x", "s", perm=[1, 0]),
+        node("Gather", "t s", "e"),
+        node("ReduceMean", "e", "y", axes=[0]),
+    ]
+    with pytest.raises(UnsupportedModelError, match="moves the first dimension, the batch"):
+        import_onnx(mixed(nodes, {"x": (INT64, ("N", 3))}, {"t": floats(4, 2)}))
+
+
+def test_large_tables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pronghorn.onnx.categories.MOST_TABLE", 50)
+    nodes = [node("Gather", "t x", "e"), node("Flatten", "e", "f"), node("Gemm", "f w", "y")]
+    constants = {"t": floats(20, 2), "w": floats(6, 2)}
+    with pytest.raises(UnsupportedModelError, match="take 60 indicators"):
+        import_onnx(mixed(nodes, {"x": (INT64, ("N", 3))}, constants))
+
+
+# Rows of a client.
+
+ROWS = Categories(
+    (Category(0, ("a", "b"), "refused"), Category(2, (3, 1), "zeros"), Category(3, range(2), "refused")), (4,)
+)
+
+
+def test_rows_are_encoded_and_decoded() -> None:
+    rows = np.array([["b", 0.5, 1, 0], ["a", -2, 3, 1]], object)
+    found = ROWS.encode(rows, (7,), "x")
+    np.testing.assert_array_equal(found, [[0, 1, 0.5, 0, 1, 1, 0], [1, 0, -2, 1, 0, 0, 1]])
+    decoded = ROWS.decode(found)
+    assert decoded is not None
+    assert decoded.tolist() == rows.tolist()
+    assert ROWS.names_of(["k", "n", "g", "i"]) == ("k=a", "k=b", "n", "g=3", "g=1", "i=0", "i=1")
+    plan = {"categories": json.loads(ROWS.to_json()), "steps": [{"value": {"shape": [7]}}]}
+    assert Categories.of_plan(plan) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (["c", 0, 3, 0], r"'k' of x is 'c' in row 1, which is no category that the model knows: a, b"),
+        ([None, 0, 3, 0], r"'k' of x is None in row 1"),
+        (["a", "tall", 3, 0], r"'n' of x is 'tall' in row 1, which is no number"),
+        (["a", np.nan, 3, 0], r"'n' of x is nan in row 1: fill in missing values first"),
+        (["a", 0, "x", 0], r"'g' of x is 'x' in row 1, which is no number"),
+        (["a", 0, 3, 2], r"'i' of x is 2 in row 1, which is no category that the model knows: 0 to 1"),
+        (["a", 0, 3, 0.5], r"'i' of x is 0.5 in row 1"),
+    ],
+)
+def test_what_is_no_category_is_named(row: list[Any], says: str) -> None:
+    rows = np.array([["a", 0, 3, 0], row], object)
+    with pytest.raises(InputError, match=says):
+        ROWS.encode(rows, (7,), "x", ["k", "n", "g", "i"])
+
+
+def test_unknown_categories_count_as_none() -> None:
+    with pytest.warns(
+        InputWarning, match=r"'g' of x has in 2 rows a value that is no category .*: 3, 1; the first is 8"
+    ):
+        found = ROWS.encode(np.array([["a", 0, 8, 0], ["a", 0, 9, 0]], object), (7,), "x", ["k", "n", "g", "i"])
+    assert not found[:, 3:5].any()
+
+
+def test_spaces_beside_texts_do_not_matter() -> None:
+    category = Category(0, (" Private", "State"), "refused")
+    found = category.find(np.array(["Private", " Private", "State ", "State"], object), "x")
+    assert found.tolist() == [0, 0, 1, 1]
+    # Where they tell two apart, they do.
+    two = Category(0, ("a", " a"), "refused")
+    assert two.find(np.array(["a", " a"], object), "x").tolist() == [0, 1]
+    with pytest.raises(InputError):
+        two.find(np.array(["a "], object), "x")
+
+
+# From a file to the result.
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided", "encrypted"])
+def test_clients_send_rows_of_categories(trust: str) -> None:
+    samples = table(200)
+    loaded = pronghorn.load(pipeline(), samples=samples)
+    assert loaded.input_shape == (4,)
+    plan = loaded.plan(trust)
+    assert plan.input_shape == (4,)
+    assert "categories: 3 of job, 2 of town, 3 of kind" in str(plan)
+    inputs = table(6)
+    with (
+        pronghorn.serve(loaded, listen="127.0.0.1:0", trust=trust) as server,
+        pronghorn.connect(server.address, trust) as client,
+    ):
+        assert client.categories == loaded.categories
+        assert client.input_shape == (4,)
+        found = client.predict({name: values[:, 0] for name, values in reversed(inputs.items())})
+        with pytest.raises(InputError, match="'town' of inputs is 'C' in row 0"):
+            client.predict({**inputs, "town": np.full((6, 1), "C", object)})
+    wanted = by_file(pipeline_of(loaded), inputs)
+    assert np.sqrt(np.square(found - wanted).mean()) < 0.05 * wanted.std()
+    report = loaded.verify(inputs, trust=trust, secure=False)
+    assert report.images == 6
+
+
+def pipeline_of(loaded: pronghorn.Model) -> onnx.ModelProto:
+    encoded = loaded._imported.encoded
+    assert encoded is not None
+    return encoded.original
+
+
+def test_a_wrong_table_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import is compared with the file on rows as their owner has them."""
+    wrong = np.zeros((1, 1), np.float32)
+    monkeypatch.setattr("pronghorn.onnx.categories._one_of", lambda found: None if found.size > 1 else 0)
+    monkeypatch.setattr("pronghorn.onnx.categories._bounded", lambda found: found + wrong + (found.shape[1] > 1))
+    loaded = pronghorn.load(pipeline(), samples=table(60))
+    with pytest.raises(UnsupportedModelError, match="differs from onnxruntime's"):
+        loaded.plan()
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_words_are_predicted(trust: str) -> None:
+    loaded = pronghorn.load(attention(), samples=padded(64))
+    inputs = padded(40)
+    report = loaded.verify(inputs, trust=trust, secure=False)
+    assert report.relative_error < 0.1
+    secure = loaded.verify(inputs[:4], trust=trust)
+    assert secure.disagreements == 0
+
+
+def test_the_command_line_reads_categories(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(pipeline().SerializeToString())
+    rows = table(80)
+    names = ["kind", "job", "extra", "town", "age"]
+    columns = {**rows, "extra": floats(80, 1)}
+    lines = [",".join(str(columns[name][at, 0]) for name in names) for at in range(80)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(names), *lines]))
+    np.savez(
+        tmp_path / "t.npz",
+        **{name: values.astype(str) if values.dtype == object else values for name, values in rows.items()},
+    )
+    found = {}
+    for name in ("t.csv", "t.npz"):
+        ask = ["verify", str(tmp_path / "m.onnx"), "--data", str(tmp_path / name), "--no-secure", "--json"]
+        result = CliRunner().invoke(app, ask)
+        assert result.exit_code == 0, result.output
+        found[name] = json.loads(result.stdout)
+    assert found["t.csv"]["relative_error"] == pytest.approx(found["t.npz"]["relative_error"], abs=1e-4)
+    ask = ["verify", str(tmp_path / "m.onnx"), "--data", str(tmp_path / "t.csv"), "--no-secure", "--scale", "255"]
+    assert "are for pictures, and the model takes categories" in CliRunner().invoke(app, ask).output
+
+
+def test_three_parties_take_numbers_alone() -> None:
+    loaded = pronghorn.load(pipeline(), samples=table(40))
+    with pytest.raises(PlanError, match="take numbers alone"):
+        _multikey_plan.MultiKeyPlan(loaded)
