@@ -26,7 +26,7 @@ from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constan
 from pronghorn.onnx.input_shape import ShapeOption, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
-from pronghorn.onnx.masks import scored
+from pronghorn.onnx.masks import attended, scored
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, before_layers, inside, lower, unsupported
 from pronghorn.onnx.reading import Source, initializers, names_read, read, refuse_left_out
@@ -388,6 +388,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     lowering.within, lowering.network = inside(nodes), nodes
     lowering.before_layers = before_layers(nodes, lowering.constants)
     lowering.scored = scored(nodes, lowering.constants)
+    lowering.attended = attended(nodes, lowering.constants)
     lowering.whole = _integers(nodes, proto.graph.input[0], lowering.constants)
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:

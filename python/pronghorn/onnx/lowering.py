@@ -154,6 +154,8 @@ class Lowering:
     """Those behind which a network goes on with layers or products."""
     scored: Container[str] = ()
     """Those that a Softmax reads, at most moved, scaled and added to: a summand far below zero masks places."""
+    attended: Container[str] = ()
+    """The results of Softmaxes by which other values are weighed."""
     whole: Container[str] = ()
     """The names of values that are whole numbers in the file, which cuts fractions off."""
     network: list[NodeProto] = field(default_factory=list)

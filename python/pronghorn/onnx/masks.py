@@ -31,14 +31,15 @@ FAR = -9e3
 """In a row of two places, too, where a bias has the form of a mask."""
 
 NEAR = 0.01
-"""Where rows differ, summands that keep places may differ by this part of how far the others are below them."""
+"""In rows of attention that differ, summands that keep places may differ by this part of how far the others are below
+them."""
 
 VERY_FAR = 1e6
 """Summands of any form mask places that are so many times as far below the kept ones as these are from zero, and from
 1."""
 
 FARTHEST = 1e8
-"""The same where there is one row, of classes, whose biases are as large where scores are."""
+"""The same where there is one row that may be of classes, whose biases are as large where scores are."""
 
 LEFT_OUT = -24.0
 """At the client's end a masked place becomes a kept one of its row, and so much less: `exp(-24)` of its share."""
@@ -51,6 +52,9 @@ BESIDE = 1e4
 
 READERS = ("ArgMax", "LogSoftmax", "ReduceLogSumExp", "Softmax")
 """Operators that leave masked places out."""
+
+MIXING = ("Einsum", "Gemm", "MatMul", "Mul")
+"""Operators by which shares of places weigh values, as attention has it."""
 
 MOVING = (
     *("Cast", "Dropout", "Expand", "Flatten", "Gather", "Identity", "Reshape"),
@@ -138,6 +142,22 @@ def scored(nodes: Iterable[NodeProto], constants: Container[str]) -> set[str]:
     return found
 
 
+def attended(nodes: Iterable[NodeProto], constants: Container[str]) -> set[str]:
+    """The results of Softmaxes that weigh other computed values: shares of places, and not of classes."""
+    nodes = list(nodes)
+    sources = dict[str, set[str]]()
+    found = set[str]()
+    for node in nodes:
+        computed = [name for name in node.input if name and name not in constants]
+        if name_of(node) == "Softmax":
+            sources[node.output[0]] = {node.output[0]}
+        elif name_of(node) in MIXING and len(computed) > 1:
+            found.update(*(sources.get(name, ()) for name in computed))
+        elif name_of(node) in (*MOVING, *CHANGING):
+            sources[node.output[0]] = set().union(*(sources.get(name, ()) for name in computed))
+    return found
+
+
 def is_mask(lowering: Lowering, site: Site, summand: Array | float) -> bool:
     """Whether a summand of a node may mask places of a Softmax behind it: it leaves others, or is very far below."""
     size = np.abs(summand)
@@ -147,8 +167,9 @@ def is_mask(lowering: Lowering, site: Site, summand: Array | float) -> bool:
     return site.node.output[0] in lowering.scored and is_large
 
 
-def _masks(add: Array, mul: Array) -> Array:
-    """Which places of rows along the first axis their summands mask, beside the factors of scores."""
+def _masks(add: Array, mul: Array, is_attention: bool) -> Array:
+    """Which places of rows along the first axis their summands mask, beside the factors of scores; `is_attention`:
+    whether shares of places weigh other values."""
     with np.errstate(all="ignore"):
         gap = add.max(axis=0, keepdims=True) - add
         far = gap >= -MASKED
@@ -161,12 +182,13 @@ def _masks(add: Array, mul: Array) -> Array:
         rows = add.reshape(len(add), -1)
         # Scores that are replaced do not count, whatever they are.
         are_replaced = np.where(far, mul, np.float32(0)) == 0
+        may_be_classes = rows.shape[1] == 1 and not is_attention
         of_form = (kept == 0) & (least == most) & ((len(add) > 2) | is_far)
-        of_form &= (rows.shape[1] > 1) | are_replaced.all(axis=0, keepdims=True)
-        # Biases are one for all rows: with those of positions it is a mask whose rows differ.
-        if (rows != rows[:, :1]).any():
+        of_form &= np.logical_not(may_be_classes) | are_replaced.all(axis=0, keepdims=True)
+        # Rows of classes have biases of their own. In those of attention they are of positions, beside a mask.
+        if is_attention and (rows != rows[:, :1]).any():
             of_form |= (kept <= NEAR * least) & ((most - least <= NEAR * least) | is_far)
-        very_far = VERY_FAR if rows.shape[1] > 1 else FARTHEST
+        very_far = FARTHEST if may_be_classes else VERY_FAR
         return np.asarray(far & (np.isposinf(gap) | of_form | (gap >= very_far * (1 + kept))))
 
 
@@ -260,7 +282,8 @@ def apart(
     none = np.isneginf(largest) if may_be_none else np.zeros_like(largest, bool)
     _refuse_empty(site, largest, none)
     largest = np.where((np.abs(largest) >= -MASKED) & ~none, largest, np.float32(0))
-    kept = none | ~_masks(np.where(none, np.float32(0), add), mul)
+    is_attention = site.node.output[0] in lowering.attended
+    kept = none | ~_masks(np.where(none, np.float32(0), add), mul, is_attention)
     left = np.where(kept, np.float32(0), add - largest)
     # A row that is masked as a whole: float32 leaves nothing of its scores.
     mul = np.where(_swallows(largest) & (add == largest).all(axis=0, keepdims=True), np.float32(0), mul)

@@ -9,11 +9,13 @@ use crate::{
 /// The range of each value on samples, with the margin: that of the input is its own. `costly`:
 /// whether changes of precision are.
 pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
+    let keep = keep_signs(graph);
     let of_value = |(index, value): (usize, &ValueProfile)| {
         let range = match graph.nodes[index].op {
             Op::Clip { min, max } => Range::of(value, margin).clipped([min, max]),
             Op::Input => Range::of(value, 1.0),
-            _ => Range::of(value, margin),
+            _ if keep[index] => Range::of(value, margin),
+            _ => Range::of(value, margin).across(value, margin),
         };
         match costly && may_saturate(graph, index) {
             true => range.saturating(),
@@ -27,6 +29,22 @@ pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) ->
         share(graph, &mut ranges);
     }
     ranges
+}
+
+/// Whether each value has the sign that it has on samples on all inputs, too: functions of values,
+/// what keeps the sign of such, and layers of weights that are not negative.
+fn keep_signs(graph: &Graph) -> Vec<bool> {
+    let mut keep = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let is_own = matches!(
+            node.op,
+            Op::Input | Op::Relu | Op::Square | Op::Function { .. }
+        );
+        let is_positive = |name: &str| graph.tensors[name].data.iter().all(|&weight| weight >= 0.0);
+        let inputs_keep = node.inputs.iter().all(|&input| keep[input]);
+        keep.push(is_own || (inputs_keep && node.op.tensors().all(is_positive)));
+    }
+    keep
 }
 
 /// The largest magnitudes in these ranges, where changes of precision are costly.

@@ -35,6 +35,9 @@ pub(super) struct Range {
     pub saturates: bool,
 }
 
+/// The largest margin beyond zero: that of few samples. Rows of features have a larger one.
+const MOST_ACROSS: f32 = 1.375;
+
 impl Range {
     /// All numbers.
     pub(super) const ALL: Self = Self {
@@ -70,6 +73,26 @@ impl Range {
                 (high + room).min(0.0)
             },
             saturates: false,
+        }
+    }
+
+    /// The range of a value that has one sign on all samples, and on few others may have both: beyond
+    /// zero as far as beyond the samples.
+    pub(super) fn across(self, profile: &ValueProfile, margin: f32) -> Self {
+        let (low, high) = (f64::from(profile.min), f64::from(profile.max));
+        let room = (f64::from(margin.min(MOST_ACROSS)) - 1.0) * (high - low);
+        Self {
+            low: if low > 0.0 {
+                self.low.min(low - room)
+            } else {
+                self.low
+            },
+            high: if high < 0.0 {
+                self.high.max(high + room)
+            } else {
+                self.high
+            },
+            ..self
         }
     }
 
@@ -364,5 +387,16 @@ mod tests {
         assert_eq!(Range::of(&profile(1.0, 2.0), 1.25), range(0.5, 2.5));
         assert_eq!(Range::of(&profile(-2.0, -1.0), 3.0), range(-6.0, 0.0));
         assert_eq!(Range::of(&profile(0.0, 0.0), 3.0), range(0.0, 0.0));
+        let across = |min: f32, max: f32, margin: f32| {
+            let profile = profile(min, max);
+            Range::of(&profile, margin).across(&profile, margin)
+        };
+        assert_eq!(across(0.5, 4.5, 1.25), range(-0.5, 5.625));
+        assert_eq!(across(-4.5, -0.5, 1.25), range(-5.625, 0.5));
+        // Rows have a larger margin, and many samples next to none.
+        assert_eq!(across(0.5, 4.5, 2.0), range(-1.0, 9.0));
+        assert_eq!(across(0.5, 4.5, 1.0), range(0.5, 4.5));
+        assert_eq!(across(0.0, 4.0, 1.25), range(0.0, 5.0));
+        assert_eq!(across(-1.0, 4.0, 1.25), range(-1.25, 5.0));
     }
 }

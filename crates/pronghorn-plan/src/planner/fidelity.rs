@@ -42,6 +42,13 @@ const FEW: usize = 20;
 /// Of so many samples it is known which are near to one another.
 const LEAST_COMMON: usize = 16;
 
+/// The part of images that keep their classes where errors of scores do not matter.
+const KEPT_CLASSES: f64 = 0.95;
+
+/// Users are told where fewer images make up the spread of the outputs, of so many or more.
+pub(super) const FEW_CARRIERS: f64 = 3.5;
+const LEAST_TOLD: usize = 16;
+
 /// With fewer images a mean says nothing.
 const LEAST_IMAGES: usize = 4;
 
@@ -84,6 +91,9 @@ pub struct Fidelity {
     pub outputs: Vec<OutputError>,
     /// That of the samples whose results are near to one another, where others are far away.
     pub common: Option<CommonError>,
+    /// About how many of the images make up the spread of the outputs ([`Target::carriers`]); `None`
+    /// without samples.
+    pub carriers: Option<f64>,
 }
 
 /// The expected error of most samples, where the results of others make up the spread: those with
@@ -136,6 +146,7 @@ impl Fidelity {
             images: images.min(target.distinct),
             outputs: each.iter().map(output).collect(),
             common: target.common(found),
+            carriers: target.real.then(|| target.carriers()),
         }
     }
 
@@ -204,10 +215,26 @@ impl Fidelity {
                 at_most(error)
             )
         });
+        let carriers = self.carriers.filter(|_| self.images >= LEAST_TOLD);
+        let carried = carriers.filter(|&carriers| carriers < FEW_CARRIERS);
+        let carried = carried.map(|carriers| {
+            let results = match carriers {
+                0.0 => format!("all {} samples have the same results", self.images),
+                _ => format!(
+                    "about {carriers:.0} of {} samples have nearly all of the results' spread",
+                    self.images
+                ),
+            };
+            format!(
+                "{results}: the expected error tells little of other inputs. Give samples of which more have results \
+                 that are rare"
+            )
+        });
         missed
             .into_iter()
             .chain(changed)
             .chain(hiding)
+            .chain(carried)
             .chain(few)
             .collect()
     }
@@ -498,6 +525,7 @@ impl Target<'_> {
         let of_result = Fidelity {
             alike: of_values.alike,
             common: of_values.common,
+            carriers: of_values.carriers,
             ..Fidelity::above(&after(end, &values, images), &target, aim, least)
         };
         let error = of_result
@@ -572,20 +600,24 @@ impl Target<'_> {
         most
     }
 
+    /// About how many of the images make up the spread of the outputs: the participation ratio of
+    /// their squared distances from the mean, which is a third of the images where results are
+    /// normal. 0 where all results are the same.
+    pub fn carriers(&self) -> f64 {
+        carriers(self.wanted, self.outputs)
+    }
+
     /// The largest error of an output over those images whose values are near to one another, where
-    /// others are very far away. Scores of classes are far apart, and tell nothing.
-    fn common(&self, found: &[f32]) -> Option<CommonError> {
-        if !self.real
-            || !self.may_hide
-            || self.has_scores
-            || self.distinct < LEAST_COMMON
-            || self.outputs > MOST_LINES
+    /// others are very far away. Scores of classes may be far apart; they tell nothing where these
+    /// images keep their classes.
+    fn common(&self, found_all: &[f32]) -> Option<CommonError> {
+        if !self.real || !self.may_hide || self.distinct < LEAST_COMMON || self.outputs > MOST_LINES
         {
             return None;
         }
         let of_output = |output: usize| {
             let of = |values: &[f32]| column(values, output, self.outputs);
-            let (found, wanted) = (of(found), of(self.wanted));
+            let (found, wanted) = (of(found_all), of(self.wanted));
             let (_, deviations) = from_median(&wanted);
             let far = VERY_FAR * median(&deviations);
             let near: Vec<usize> = (0..wanted.len())
@@ -595,13 +627,24 @@ impl Target<'_> {
             let differences = near.iter().map(|&at| square(found[at] - wanted[at]));
             let (difference, size) = (differences.sum::<f64>(), spread(&values));
             let is_known = near.len() < wanted.len() && size > ROUNDING * difference;
-            is_known.then(|| CommonError {
+            (is_known && !self.keeps_classes(found_all, &near)).then(|| CommonError {
                 error: (difference / size).sqrt(),
                 far: wanted.len() - near.len(),
             })
         };
         let all = (0..self.outputs).filter_map(of_output);
         all.max_by(|a, b| a.error.total_cmp(&b.error))
+    }
+
+    /// Whether nearly all of these images have the float network's class, where outputs may be scores.
+    fn keeps_classes(&self, found: &[f32], images: &[usize]) -> bool {
+        let class = |values: &[f32], image: usize| {
+            self.largest_two(&values[image * self.outputs..][..self.outputs])[0].0
+        };
+        let alike = images
+            .iter()
+            .filter(|&&image| class(found, image) == class(self.wanted, image));
+        self.has_scores && alike.count() as f64 >= KEPT_CLASSES * images.len() as f64
     }
 
     /// The largest error of an output with a name, where they have scales: a wide one would hide a
@@ -689,6 +732,23 @@ impl Target<'_> {
                 None => [difference, size],
             },
         }
+    }
+}
+
+/// [`Target::carriers`] of results with so many outputs each.
+pub(super) fn carriers(results: &[f32], outputs: usize) -> f64 {
+    let mut distances = vec![0.0; results.len() / outputs.max(1)];
+    for output in 0..outputs {
+        let values = nearer(&column(results, output, outputs));
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let squares = values.iter().map(|value| square(value - mean));
+        distances.iter_mut().zip(squares).for_each(|(d, s)| *d += s);
+    }
+    let sum: f64 = distances.iter().sum();
+    let squares: f64 = distances.iter().map(|&distance| square(distance)).sum();
+    match squares > 0.0 {
+        true => square(sum) / squares,
+        false => 0.0,
     }
 }
 
@@ -839,6 +899,7 @@ mod tests {
             images: 9,
             outputs,
             common: None,
+            carriers: None,
             alike: None,
         };
         let named = |name: &str, shape: &[usize]| NamedOutput {

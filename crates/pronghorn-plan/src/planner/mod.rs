@@ -215,6 +215,11 @@ impl Model<'_> {
     }
 }
 
+/// [`Target::carriers`] of so many images' results.
+fn carriers(results: &[f32], images: usize) -> f64 {
+    fidelity::carriers(results, results.len() / images.max(1))
+}
+
 /// The plan of a graph after the passes, and whether features have scales of their own.
 fn planned(
     graph: &Graph,
@@ -235,10 +240,9 @@ fn planned(
         false => Cow::Owned(samples::gathered(all, elements, &kept)),
     };
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
-    let [tested, corrected] = samples::split(images, tests.min(images.div_ceil(2)));
+    let mut halves = samples::split(images, tests.min(images.div_ceil(2)));
     let gathered = |chosen: &[usize]| samples::gathered(&samples, elements, chosen);
-    let places: Vec<usize> = tested.iter().map(|&test| kept[test]).collect();
-    let results = model.results(graph, &places)?;
+    let before = graph;
     let equalised = match method.equalised && options.samples.is_some() {
         true => {
             let count = images.min(affordable(PEAKS_WORK).max(LEAST_PEAKS));
@@ -249,14 +253,31 @@ fn planned(
         false => None,
     };
     let graph = equalised.map_or(Cow::Borrowed(graph), Cow::Owned);
-    let roles = Roles {
-        profile: true,
-        results: &tested,
-        means: &corrected,
-        gains: method.gains,
+    let surveyed = |[tested, corrected]: &[Vec<usize>; 2]| {
+        let roles = Roles {
+            profile: true,
+            results: tested,
+            means: corrected,
+            gains: method.gains,
+        };
+        let survey = float::survey(&graph, &samples, images, roles);
+        survey.map_err(|error| error.at(&kept))
     };
-    let survey = float::survey(&graph, &samples, images, roles);
-    let mut survey = survey.map_err(|error| error.at(&kept))?;
+    let mut survey = surveyed(&halves)?;
+    let few = fidelity::FEW_CARRIERS;
+    if options.samples.is_some() && carriers(&survey.results, halves[0].len()) < few {
+        // What is rare may be in the other half.
+        halves.reverse();
+        let other = surveyed(&halves)?;
+        let of_halves = [&halves[1], &halves[0]].map(Vec::len);
+        match carriers(&other.results, of_halves[1]) > carriers(&survey.results, of_halves[0]) {
+            true => survey = other,
+            false => halves.reverse(),
+        }
+    }
+    let [tested, corrected] = halves;
+    let places: Vec<usize> = tested.iter().map(|&test| kept[test]).collect();
+    let results = model.results(before, &places)?;
     let input = &mut survey.profile.values[0];
     let (shape, range) = (&graph.nodes[0].shape, samples::range(all));
     let of_input = match method.clamps {
