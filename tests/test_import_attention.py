@@ -738,3 +738,23 @@ def test_products_of_other_shapes() -> None:
         import_onnx(
             model([node("ReduceMean", "x", "m", axes=[1], keepdims=0), node("MatMul", "x m", "y")], ("N", 5, 5))
         )
+
+
+@pytest.mark.parametrize("left_out", [-1e4, -65504, -1e6, -1e9, -np.inf])
+def test_one_row_of_attention_has_a_mask(left_out: float) -> None:
+    """One query weighs the places that a constant mask keeps."""
+    rng = np.random.default_rng(3)
+    mask = np.zeros((1, 1, 6), np.float32)
+    mask[..., 4:] = left_out
+    nodes = [
+        node("MatMul", "x q", "c"),
+        node("Transpose", "c", "t", perm=[0, 2, 1]),
+        node("Add", "t m", "s"),
+        node("Softmax", "s", "p", axis=-1),
+        node("MatMul", "p x", "y"),
+    ]
+    constants = {"q": 3 * rng.standard_normal((5, 1)).astype(np.float32), "m": mask}
+    samples = rng.standard_normal((64, 6, 5)).astype(np.float32)
+    loaded = pronghorn.load(model(nodes, ("N", 6, 5), constants), samples=samples)
+    held_out = rng.standard_normal((64, 6, 5)).astype(np.float32)
+    assert loaded.verify(held_out, secure=False).relative_error < 0.05

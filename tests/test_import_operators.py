@@ -171,6 +171,30 @@ def test_matmul_from_the_left_and_with_leading_ones() -> None:
     check(model([node("MatMul", "x w", "y")], (1, 4, 5), {"w": floats(1, 5, 3)}))
 
 
+@pytest.mark.parametrize(
+    ("inputs", "shape", "matrices"),
+    [
+        ("x w", (1, 3, 4, 5), (3, 5, 2)),
+        ("w x", ("N", 3, 4, 5), (3, 6, 4)),
+        ("w x", ("N", 3, 4, 5), (1, 3, 6, 4)),
+        ("w x", ("N", 2, 3, 4, 5), (3, 6, 4)),
+        ("x w", ("N", 2, 3, 4, 5), (2, 1, 5, 6)),
+        ("w x", ("N", 2, 4, 5), (6, 4)),
+    ],
+)
+def test_a_matrix_for_each_part(inputs: str, shape: tuple[Any, ...], matrices: tuple[int, ...]) -> None:
+    """As those of capsules and of learned queries of attention, a head each."""
+    rng = np.random.default_rng(5)
+    check(model([node("MatMul", inputs, "y")], shape, {"w": rng.standard_normal(matrices).astype(np.float32)}))
+
+
+@pytest.mark.parametrize("matrices", [(7, 5, 2), (2, 5, 2), (3, 4, 2)])
+def test_matrices_that_do_not_fit_are_refused(matrices: tuple[int, ...]) -> None:
+    shape = (1, 4, 5) if matrices[0] == 7 else (1, 3, 4, 5)
+    with pytest.raises(UnsupportedModelError, match="is not supported"):
+        import_onnx(model([node("MatMul", "x w", "y")], shape, {"w": np.ones(matrices, np.float32)}))
+
+
 @pytest.mark.parametrize("shape", [(1, 3), (1, 3, 4), (1, 3, 4, 4)])
 @pytest.mark.parametrize("opset", [9, 14, 17])
 def test_batch_normalization(shape: tuple[int, ...], opset: int) -> None:

@@ -322,6 +322,36 @@ def test_a_bias_of_one_class_is_no_mask() -> None:
     assert np.array_equal(wanted.ravel(), run_native(import_onnx(proto), inputs).ravel())
 
 
+HEADS = {
+    "one far class": [[0, 3, -1500], [1, 2, -1]],
+    "heads of two": [[0, -1407], [0.3, -0.2], [1, 0]],
+    "far and small": [[0, 0.5, -15000], [-0.5, 0, 0.2]],
+}
+
+
+@pytest.mark.parametrize("end", ["Softmax", "ArgMax", "within"])
+@pytest.mark.parametrize("heads", HEADS)
+def test_biases_of_several_heads_are_no_masks(heads: str, end: str) -> None:
+    """Raw features have scores as large, which come near the others in a few rows."""
+    bias = np.array(HEADS[heads], np.float32)
+    far = np.argwhere(bias < -1000)[0]
+    weights = np.zeros((6, *bias.shape), np.float32)
+    weights[0, *far] = -bias[tuple(far)] / 40
+    nodes = [node("MatMul", "x u", "h"), node("Reshape", "h shape", "r"), node("Add", "r b", "s")]
+    nodes += [node("ArgMax" if end == "ArgMax" else "Softmax", "s", "y" if end != "within" else "p", axis=-1)]
+    constants = {"u": weights.reshape(6, -1), "b": bias, "shape": np.array([-1, *bias.shape])}
+    if end == "within":
+        nodes += [node("Flatten", "p", "f"), node("MatMul", "f v", "y")]
+        constants["v"] = np.arange(bias.size, dtype=np.float32)[:, None]
+    kind = TensorProto.INT64 if end == "ArgMax" else TensorProto.FLOAT
+    proto = model(nodes, ("N", 6), constants, output_dtype=kind)
+    inputs = np.zeros((20, 6), np.float32)
+    # The far class wins in half of the rows.
+    inputs[:, 0] = np.linspace(30, 50, 20)
+    wanted, found = run_onnx(proto, inputs), run_native(import_onnx(proto), inputs)
+    np.testing.assert_allclose(found.ravel(), wanted.ravel(), atol=1e-3)
+
+
 def test_two_softmaxes_one_after_the_other() -> None:
     nodes = [node("Gemm", "x v", "h"), node("Softmax", "h", "s"), node("Softmax", "s", "t"), node("Gemm", "t w", "y")]
     check(model(nodes, ROWS, {"v": floats(6, 2), "w": floats(2, 3)}))

@@ -120,3 +120,23 @@ def test_guessed_classes_are_said(tmp_path: Path) -> None:
         found = CliRunner().invoke(app, ["verify", str(file), "--data", str(path), "--no-secure", *more])
         assert found.exit_code == 0, found.output
         assert (says in found.stdout) == is_said
+
+
+def test_probabilities_stay_as_they_are() -> None:
+    """Those of an ensemble, whose networks each end in a Softmax, and of heads that each end in a Sigmoid."""
+    shares = np.array([[0.98, 0.01, 0.03], [-0.01, 0.5, 0.49]], np.float32)
+    found = Predictions.of(shares, [], "classes").probabilities
+    assert found is not None
+    np.testing.assert_array_equal(found, shares)
+    # Scores are none.
+    for scores in (shares + 1, 2 * shares, shares[:, :2]):
+        found = Predictions.of(scores, [], "classes").probabilities
+        assert found is not None
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-5)
+        assert np.abs(found - scores).max() > 0.05
+    heads = np.array([[0.01, 0.95], [0.4, 0.6]], np.float32)
+    assert Predictions.of(heads, [], "labels").probabilities is not None
+    np.testing.assert_array_equal(Predictions.of(heads, [], "labels").probabilities, heads)
+    other = Predictions.of(5 * heads, [], "labels").probabilities
+    assert other is not None
+    assert other.min() >= 0.5

@@ -39,9 +39,13 @@ TINY = 1 / 64
 LEAST_ROWS = 16
 """Rows that tell of placeholders."""
 LEAST_DISTINCT = 8
-"""Other numbers of a feature that has one: codes of kinds are few."""
+"""Other numbers of a feature that has one. Codes of kinds are fewer,"""
+FAR_FROM_CODES = 50.0
+"""and what is so many of their ranges away from them is none."""
 REPEATED, FAR_AWAY = 2, 5.0
 """Times that a placeholder is there at least, and ranges of all others that it is away from them."""
+MOST_REPEATED, MOST_ZEROS = 0.9, 0.5
+"""The largest part of rows that have it, and where it is 0: more often that is a number as others are."""
 
 
 def as_labels(labels: npt.ArrayLike, images: int, classes: int = 0, stacklevel: int = 3) -> npt.NDArray[np.int64]:
@@ -280,9 +284,12 @@ def _placeholder(values: Floats) -> float | None:
     without such."""
     for end in (values.min(), values.max()):
         others = values[values != end]
-        is_repeated = REPEATED <= len(values) - len(others) <= len(values) / 2
-        if is_repeated and np.abs(others - end).min() > FAR_AWAY * np.ptp(others) > 0:
-            return float(end) if len(np.unique(others)) >= LEAST_DISTINCT else None
+        most = MOST_REPEATED if end else MOST_ZEROS
+        is_repeated = REPEATED <= len(values) - len(others) <= most * len(values)
+        are_codes = len(np.unique(others)) < LEAST_DISTINCT
+        far = FAR_FROM_CODES if are_codes else FAR_AWAY
+        if is_repeated and np.abs(others - end).min() > far * np.ptp(others) > 0:
+            return float(end)
     return None
 
 

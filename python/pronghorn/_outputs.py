@@ -27,6 +27,9 @@ MARKS = ("beyond_samples", "clamped")
 OF_EACH = {"exp", "exp_m1", "log", "sqrt"}
 """Ends that are functions of each value. Errors of plans are those behind them, and before all other ends."""
 
+OFF = 0.05
+"""Probabilities, and their sums, are off by this at most where plans are as precise as by default."""
+
 KINDS = ("classes", "labels", "values")
 
 PATHS = r"[/\\:.]"
@@ -160,7 +163,7 @@ class Predictions:
     probabilities: Floats | None
     """`(images, classes)`, each row adding up to 1, or `(images, labels)`, each from 0 to 1. None
     for values, and where the result is a class alone. A softmax over logits where the model itself
-    has none: as good as its calibration."""
+    has none: as good as its calibration. Rows that are probabilities already stay as they are."""
     beyond_samples: npt.NDArray[np.bool_] | None = None
     """For each image, whether its result is beyond those of the server's samples, and so likely wrong. None where the
     plan does not say."""
@@ -179,7 +182,8 @@ class Predictions:
         if kind == "values":
             return cls(outputs, kind, None, None)
         if kind == "labels":
-            return cls(outputs, kind, None, flat if "sigmoid" in finish else _sigmoid(flat))
+            are_shares = "sigmoid" in finish or (not finish and _are_within(flat))
+            return cls(outputs, kind, None, flat if are_shares else _sigmoid(flat))
         if INDICES & set(finish):
             return cls(outputs, kind, flat[:, 0].astype(np.int64), None)
         if flat.shape[1] == 1 and not any("softmax" in end for end in finish):
@@ -188,7 +192,7 @@ class Predictions:
             classes = np.greater(flat[:, 0], 0.5 if logistic else 0.0).astype(np.int64)
             return cls(outputs, kind, classes, np.concatenate([1 - yes, yes], axis=1))
         classes = np.argmax(flat, axis=1).astype(np.int64)
-        are_shares = {"softmax", "softmax_along", "sigmoid"} & set(finish)
+        are_shares = bool({"softmax", "softmax_along", "sigmoid"} & set(finish)) or (not finish and _are_shares(flat))
         return cls(outputs, kind, classes, flat if are_shares else _softmax(flat))
 
     def __len__(self) -> int:
@@ -258,6 +262,17 @@ def split(outputs: Floats, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, F
 def name_of(names: Sequence[str], index: int) -> str:
     """The name of a class; its index where there is none."""
     return names[index] if 0 <= index < len(names) else str(index)
+
+
+def _are_shares(rows: Floats) -> bool:
+    """Whether rows are probabilities already, within the precision of plans, as those of an ensemble are whose networks
+    each end in a Softmax."""
+    return _are_within(rows) and bool((np.abs(rows.sum(axis=1) - 1) <= OFF).all())
+
+
+def _are_within(rows: Floats) -> bool:
+    """Whether all numbers may be probabilities."""
+    return bool(((rows >= -OFF) & (rows <= 1 + OFF)).all())
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -46,7 +46,7 @@ const LEAST_COMMON: usize = 16;
 const KEPT_CLASSES: f64 = 0.95;
 
 /// Users are told where fewer images make up the spread of the outputs, of so many or more.
-pub(super) const FEW_CARRIERS: f64 = 3.5;
+const FEW_CARRIERS: f64 = 3.5;
 const LEAST_TOLD: usize = 16;
 
 /// With fewer images a mean says nothing.

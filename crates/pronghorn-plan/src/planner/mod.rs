@@ -215,11 +215,6 @@ impl Model<'_> {
     }
 }
 
-/// [`Target::carriers`] of so many images' results.
-fn carriers(results: &[f32], images: usize) -> f64 {
-    fidelity::carriers(results, results.len() / images.max(1))
-}
-
 /// The plan of a graph after the passes, and whether features have scales of their own.
 fn planned(
     graph: &Graph,
@@ -264,16 +259,13 @@ fn planned(
         survey.map_err(|error| error.at(&kept))
     };
     let mut survey = surveyed(&halves)?;
-    let few = fidelity::FEW_CARRIERS;
-    if options.samples.is_some() && carriers(&survey.results, halves[0].len()) < few {
+    let are_alike = |results: &[f32], [tested, _]: &[Vec<usize>; 2]| {
+        fidelity::carriers(results, results.len() / tested.len()) == 0.0
+    };
+    if options.samples.is_some() && are_alike(&survey.results, &halves) {
         // What is rare may be in the other half.
         halves.reverse();
-        let other = surveyed(&halves)?;
-        let of_halves = [&halves[1], &halves[0]].map(Vec::len);
-        match carriers(&other.results, of_halves[1]) > carriers(&survey.results, of_halves[0]) {
-            true => survey = other,
-            false => halves.reverse(),
-        }
+        survey = surveyed(&halves)?;
     }
     let [tested, corrected] = halves;
     let places: Vec<usize> = tested.iter().map(|&test| kept[test]).collect();

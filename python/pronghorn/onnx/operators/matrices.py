@@ -77,11 +77,43 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
         return _matmul_last(lowering, site, value, matrix.T)
     if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.batched and value.shape[1] == matrix.shape[1]:
         return mix(lowering, site, value, matrix)
+    if len(value.inner) >= 2 and matrix.ndim >= 2:
+        outer, size = value.inner[:-2], value.inner[-1 if left else -2]
+        extra = max(0, matrix.ndim - 2 - len(outer))
+        sizes = matrix.shape[extra:]
+        are_parts = all(own in (1, part) for own, part in zip(sizes[-3::-1], outer[::-1], strict=False))
+        if are_parts and math.prod(matrix.shape[:extra]) == 1 and sizes[-2 if left else -1] == size:
+            matrices = np.broadcast_to(matrix.reshape(sizes), (*outer, *sizes[-2:])).reshape(-1, *sizes[-2:])
+            return _by_parts(lowering, site, value, matrices, left)
     problem = f"a matrix of shape {list(matrix.shape)} with a value of shape {list(value.shape)} is not supported"
     site.fail(
         problem,
-        "supported are value (..., K) times matrix (K, N) or vector (K), and matrix (M, K) times value (batch, K, P)",
+        "supported are value (..., M, K) times matrix (K, N), vector (K) or a matrix for each of the dimensions "
+        "before, and matrices (M, K) times value (..., K, P)",
     )
+
+
+def _by_parts(lowering: Lowering, site: Site, value: Value, matrices: Floats, left: bool) -> Value:
+    """A matrix for each of a value's parts: a 1x1 convolution in groups. `left`: whether the value is the left factor.
+
+    Args:
+        value: `(batch, ..., K, P)`, or `(batch, ..., P, K)` on the left.
+        matrices: `(parts, M, K)`, or `(parts, K, M)`.
+    """
+    if not (value.batched or lowering.one_image):
+        lowering.refuse_unbatched(site, value)
+    *outer, rows, columns = value.inner
+    parts = lowering.reshape(site, value, (len(matrices), rows, columns))
+    if left:
+        parts, matrices = lowering.transpose(site, parts, [0, 2, 1]), matrices.transpose(0, 2, 1)
+    _, made, size = matrices.shape
+    points = parts.inner[-1]
+    flat = lowering.reshape(site, parts, (len(matrices) * size, points))
+    mixed = mix(lowering, site, flat, np.ascontiguousarray(matrices).reshape(-1, size))
+    mixed = lowering.reshape(site, mixed, (len(matrices), made, points))
+    if left:
+        mixed = lowering.transpose(site, mixed, [0, 2, 1])
+    return lowering.in_shape_of(value, lowering.reshape(site, mixed, (*outer, *mixed.inner[1:])))
 
 
 @operator("Trilu", unbatched=True)
@@ -177,9 +209,11 @@ def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats, b
 
 
 def mix(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:
-    """`weight (M, K)` times `value (K, P)`, plus `bias (M)`: a 1x1 convolution."""
+    """`weight (M, K)` times `value (K, P)`, plus `bias (M)`: a 1x1 convolution; in groups of K, where there are more
+    features."""
     features, points = value.inner
     image = lowering.reshape(site, value, (features, 1, points))
     window = Spatial.resolve(kernel=[1, 1], size=[1, points]).window()
-    result = lowering.convolve(site, image, window, weight[:, :, None, None], bias)
+    groups = features // weight.shape[1]
+    result = lowering.convolve(site, image, window, weight[:, :, None, None], bias, groups)
     return lowering.reshape(site, result, (weight.shape[0], points))
