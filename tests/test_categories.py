@@ -20,7 +20,7 @@ from pronghorn import _multikey_plan
 from pronghorn._categories import Categories, Category
 from pronghorn.cli import app
 from pronghorn.errors import InputError, InputWarning, PlanError, UnsupportedModelError
-from pronghorn.onnx import ImportedModel, import_onnx
+from pronghorn.onnx import ImportedModel, categories, import_onnx
 
 RANDOM = np.random.default_rng(29)
 """Of this file alone: other tests keep their numbers."""
@@ -213,10 +213,10 @@ def test_one_hot(opset: int) -> None:
     nodes = [node("OneHot", "x depth values", "o", axis=-1), node("Flatten", "o", "f"), node("Gemm", "f w", "y")]
     constants = {"depth": np.int64(4), "values": np.array([0, 1], np.float32), "w": floats(8, 2)}
     imported = check(mixed(nodes, {"x": (INT64, ("N", 2))}, constants, opset), {"x": whole(4, 20, 2)})
-    # Another value has no indicator.
-    with pytest.warns(InputWarning, match="9 in row 0"):
-        rows = encoded(imported, {"x": np.array([[9, 1]])})
-    assert rows.sum() == 1
+    # Others are from the end, or nowhere.
+    for other in (4, -1):
+        with pytest.raises(InputError, match=f"is {other} in row 0"):
+            encoded(imported, {"x": np.array([[other, 1]])})
 
 
 def test_one_hot_by_comparison() -> None:
@@ -309,6 +309,26 @@ def test_whole_numbers_beside_categories_stay_numbers() -> None:
     assert list(values_of(imported)) == [0]
 
 
+@pytest.mark.parametrize("encoder", ["Equal", "OneHotEncoder"])
+def test_numbers_that_are_categories_too_are_refused(encoder: str) -> None:
+    """A value that is no category would have no number."""
+    compared = node("Equal", "x two", "e"), node("Cast", "e", "o", to=FLOAT)
+    one_hot = node("OneHotEncoder", "x", "h", cats_int64s=[1, 2], domain=ML), node("Reshape", "h row", "o")
+    nodes = [
+        *(compared if encoder == "Equal" else one_hot),
+        node("Cast", "x", "c", to=FLOAT),
+        node("Concat", "o c", "a", axis=1),
+        node("Gemm", "a w", "y"),
+    ]
+    constants = {"two": np.int64(2), "row": [-1, 2], "w": floats(2 if encoder == "Equal" else 3, 2)}
+    with pytest.raises(UnsupportedModelError):
+        import_onnx(mixed(nodes, {"x": (INT64, ("N", 1))}, constants))
+    if encoder == "OneHotEncoder":
+        # Where others are refused there is a number for each.
+        nodes[0].attribute.append(helper.make_attribute("zeros", 0))
+        check(mixed(nodes, {"x": (INT64, ("N", 1))}, constants), {"x": 1 + whole(2, 20, 1)})
+
+
 @pytest.mark.parametrize(
     ("nodes", "constants", "says"),
     [
@@ -369,7 +389,8 @@ def test_rows_are_encoded_and_decoded() -> None:
         (["a", np.nan, 3, 0], r"'n' of x is nan in row 1: fill in missing values first"),
         (["a", 0, "x", 0], r"'g' of x is 'x' in row 1, which is no number"),
         (["a", 0, 3, 2], r"'i' of x is 2 in row 1, which is no category that the model knows: 0 to 1"),
-        (["a", 0, 3, 0.5], r"'i' of x is 0.5 in row 1"),
+        (["a", 0, 3, 0.5], r"'i' of x is 0.5 in row 1, and categories there are whole numbers"),
+        (["a", 0, 2.5, 0], r"'g' of x is 2.5 in row 1, and categories there are whole numbers"),
     ],
 )
 def test_what_is_no_category_is_named(row: list[Any], says: str) -> None:
@@ -432,9 +453,8 @@ def pipeline_of(loaded: pronghorn.Model) -> onnx.ModelProto:
 
 def test_a_wrong_table_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The import is compared with the file on rows as their owner has them."""
-    wrong = np.zeros((1, 1), np.float32)
-    monkeypatch.setattr("pronghorn.onnx.categories._one_of", lambda found: None if found.size > 1 else 0)
-    monkeypatch.setattr("pronghorn.onnx.categories._bounded", lambda found: found + wrong + (found.shape[1] > 1))
+    one_of = categories._one_of
+    monkeypatch.setattr(categories, "_one_of", lambda found: None if one_of(found) is None else 0)
     loaded = pronghorn.load(pipeline(), samples=table(60))
     with pytest.raises(UnsupportedModelError, match="differs from onnxruntime's"):
         loaded.plan()

@@ -52,7 +52,7 @@ def as_inputs(
         InputError: another shape, no images, values that are not finite numbers, or a category that the model does not
             know.
     """
-    if categories.each and (isinstance(given, Mapping) or np.shape(given)[1:] != shape):
+    if categories.each and (isinstance(given, Mapping) or as_array(given, what).shape[1:] != shape):
         rows, names = _rows(given, what, columns, parts, categories)
         return categories.encode(rows, shape, what, names)
     if isinstance(given, Mapping):

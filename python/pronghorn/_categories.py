@@ -46,9 +46,19 @@ class Category:
     @property
     def other(self) -> int | str:
         """A value that is none of them."""
+        return self.others_like()[0]
+
+    def others_like(self) -> list[int] | list[str]:
+        """Values that are none of them."""
         if self.are_texts:
-            return max(map(str, self.values), key=len) + "'"
-        return max(map(int, self.values)) + 1
+            longest = max(map(str, self.values), key=len)
+            return [longest + "'", longest + longest + "2", "'" + longest]
+        known = set(map(int, self.values))
+        least, most = min(known), max(known)
+        # Also those that shorter words of a Cast would take for a category.
+        far = [most + 6, least - 1, least - 1000, most + 1000, *(least + (1 << bits) for bits in (8, 16, 32))]
+        between = set(range(least, min(most, least + len(known)))) - known
+        return [most + 1, *(value for value in (*far, *sorted(between)) if value not in known)]
 
     def find(self, column: Array, what: str) -> npt.NDArray[np.int64]:
         """The index of each value's category; -1 for another, where the model has indicators of 0 for it.
@@ -56,7 +66,11 @@ class Category:
         Raises:
             InputError: another, where the model has none.
         """
-        different, places = np.unique(_comparable(column, self.are_texts, what), return_inverse=True)
+        comparable = _comparable(column, self.are_texts, what)
+        if not self.are_texts and (comparable % 1 != 0).any():
+            at = int(np.argmax(comparable % 1 != 0))
+            raise InputError(f"{what} is {_plain(column[at])!r} in row {at}, and categories there are whole numbers")
+        different, places = np.unique(comparable, return_inverse=True)
         index = self._index()
         found = np.array([index(value) for value in different.tolist()], np.int64)[places.ravel()]
         others = np.flatnonzero(found < 0)
@@ -75,7 +89,7 @@ class Category:
         """The index of a category; -1 of another value."""
         values = self.values
         if isinstance(values, range):
-            return lambda value: int(value) if value % 1 == 0 and 0 <= value < len(values) else -1
+            return lambda value: int(value) if 0 <= value < len(values) else -1
         known: dict[Any, int] = {value: index for index, value in enumerate(values)}
         if not self.are_texts:
             return lambda value: known.get(value, -1)
@@ -176,9 +190,10 @@ class Categories:
         return np.stack(columns, axis=1)
 
     def random(self, images: int, shape: Shape) -> Floats:
-        """Made-up rows as the network takes them: numbers from 0 to 1, and any categories."""
+        """Made-up rows as the network takes them: numbers from 0 to 3, and any categories."""
         rng = np.random.default_rng(0)
-        rows = rng.random((images, int(np.prod(self.row_shape)))).astype(object)
+        # Whole, since inputs may be.
+        rows = rng.integers(0, 4, (images, int(np.prod(self.row_shape)))).astype(object)
         for category in self.each:
             others = [category.other] if category.others == "alike" else []
             values = np.array([*category.values, *others], object)
@@ -223,20 +238,24 @@ def _numbers(column: Array, what: str) -> Array:
         InputError: one is no finite number.
     """
     try:
-        numbers = column.astype(np.float64)
-    except (TypeError, ValueError):
+        # In single precision, as networks take them: what is too large for it is infinite.
+        with np.errstate(over="ignore"):
+            numbers = column.astype(np.float64)
+            is_finite = np.isfinite(numbers.astype(np.float32))
+    except (OverflowError, TypeError, ValueError):
         wrong = next(at for at, value in enumerate(column.tolist()) if not _is_number(value))
         raise InputError(f"{what} is {_plain(column[wrong])!r} in row {wrong}, which is no number") from None
-    if not np.isfinite(numbers).all():
-        at = int(np.argmax(~np.isfinite(numbers)))
-        raise InputError(f"{what} is {numbers[at]} in row {at}: fill in missing values first")
+    if not is_finite.all():
+        at = int(np.argmax(~is_finite))
+        advice = ": fill in missing values first" if np.isnan(numbers[at]) else ", which is infinite in float32"
+        raise InputError(f"{what} is {numbers[at]} in row {at}{advice}")
     return np.asarray(numbers)
 
 
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return False
     return True
 

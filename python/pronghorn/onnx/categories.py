@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 from pronghorn._categories import Categories, Category, Floats
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.lowering import Array
+from pronghorn.onnx.masks import scored
 from pronghorn.onnx.reading import names_read
 from pronghorn.onnx.registry import OF_SHAPES
 from pronghorn.onnx.tracing import ENCODERS, Evaluator, Kind, Trace, constants_of, listed, trace, type_of
@@ -29,6 +30,9 @@ Shape = tuple[int, ...]
 
 MASKED, LEFT_OUT = -1e3, -100.0
 """A mask's number or less, as files have it, and the one in its place: `exp(-100)` is 4e-44."""
+
+PROBES = (0, 1, 2, -1, -7, 50, 100, 120)
+"""Numbers that tell whether values are shifted alone. Bytes hold them."""
 
 MOST_TABLE = 1 << 26
 """Elements of a table, and values of a row, at most."""
@@ -71,7 +75,7 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
     Raises:
         UnsupportedModelError: a text that the model does not encode, or a table that is too large.
     """
-    if not all(_is_fixed(entry.type.tensor_type) for entry in proto.graph.input):
+    if not _may_have_categories(proto.graph):
         return None
     constants = constants_of(proto, opset)
     traced = trace(proto.graph, constants)
@@ -93,6 +97,17 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
     return Encoded(encoded, dict(evaluator.shapes), original)
 
 
+def _may_have_categories(graph: GraphProto) -> bool:
+    """Whether sizes of all inputs are fixed but for the batch, and a value may be a category: a look that costs
+    nothing, which most networks end here."""
+    weights = {tensor.name for tensor in graph.initializer} | {
+        name for node in graph.node if node.op_type in ("Constant", "Identity") for name in node.output
+    }
+    tell = any(node.op_type in (*ENCODERS, "Equal", "Cast") for node in graph.node)
+    looks_up = any(node.op_type == "Gather" and node.input[0] in weights for node in graph.node)
+    return (tell or looks_up) and all(_is_fixed(entry.type.tensor_type) for entry in graph.input)
+
+
 def _is_fixed(tensor: TypeProto.Tensor) -> bool:
     sizes = [dim.dim_value for dim in tensor.shape.dim]
     return len(sizes) > 0 and min(sizes[1:], default=1) >= 1
@@ -104,18 +119,29 @@ class _Known:
 
     values: list[str | int] = field(default_factory=list)
     """Those that encoders list."""
-    count: int | None = None
-    """Rows of the smallest table that it looks up."""
+    rows: range | None = None
+    """Those that are rows of all tables that it looks up."""
     compared: list[str | int] = field(default_factory=list)
     """Those that it is compared with, where nothing else is known."""
     is_strict: bool = False
     """Whether others are refused."""
 
     def category(self, place: int) -> Category:
-        if self.values or self.count is not None:
-            values = tuple(dict.fromkeys(self.values)) or range(self.count or 0)
-            return Category(place, values, "refused" if self.is_strict else "zeros")  # type: ignore[arg-type]
-        return Category(place, tuple(dict.fromkeys(self.compared)), "alike")  # type: ignore[arg-type]
+        if self.values:
+            return Category(place, _different(self.values), "refused" if self.is_strict else "zeros")
+        if self.rows is not None:
+            return Category(place, self.rows if self.rows.start == 0 else tuple(self.rows), "refused")
+        return Category(place, _different(self.compared), "alike")
+
+    def look_up(self, rows: range) -> None:
+        """Adds a table."""
+        known = self.rows or rows
+        self.rows = range(max(rows.start, known.start), min(rows.stop, known.stop))
+        self.is_strict = True
+
+
+def _different(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 def _categories(
@@ -126,20 +152,22 @@ def _categories(
     for node in traced.encoders:
         zeros = next((attribute.i for attribute in node.attribute if attribute.name == "zeros"), 1)
         (source,) = [name for name in node.input if name in traced.values]
-        if node.op_type not in ENCODERS and not _is_shifted(source, evaluator):
+        if not _is_shifted(source, evaluator):
             continue
         for place, shift in _shifted(source, evaluator):
             known = found.setdefault(place, _Known())
             values = known.values if node.op_type in ENCODERS else known.compared
             values += [value if isinstance(value, str) else value - shift for value in listed(node, constants)]
-            known.is_strict |= node.op_type == "LabelEncoder" or zeros != 1
+            # OneHot takes numbers below zero for others from the end.
+            known.is_strict |= node.op_type in ("LabelEncoder", "OneHot") or zeros != 1
     for node in traced.lookups:
         rows = len(constants[node.input[0]])
         for place, shift in _shifted(node.input[1], evaluator):
-            known = found.setdefault(place, _Known())
-            known.is_strict = True
-            known.count = min(rows - shift, known.count or rows)
+            found.setdefault(place, _Known()).look_up(range(max(0, -shift), rows - shift))
     categories = {place: known.category(place) for place, known in sorted(found.items())}
+    if all(len(category.values) == 1 for category in categories.values()):
+        # A row would be as long as its indicators.
+        categories = {place: _with_other(category) for place, category in categories.items()}
     texts = {entry.name for entry in proto.graph.input if entry.type.tensor_type.elem_type == TensorProto.STRING}
     for name, places in evaluator.rows():
         if name in texts and not categories.keys() >= set(places):
@@ -152,11 +180,12 @@ def _categories(
 
 def _is_shifted(name: str, evaluator: Evaluator) -> bool:
     """Whether a traced tensor has the inputs' values, each with something added."""
-    rows = np.repeat(np.arange(3), evaluator.count).reshape(3, -1).astype(object)
-    values = evaluator.values(name, rows).reshape(3, -1)
+    numbers = np.array(PROBES)
+    rows = np.repeat(numbers, evaluator.count).reshape(len(numbers), -1).astype(object)
+    values = evaluator.values(name, rows).reshape(len(numbers), -1)
     if values.dtype.kind in "OU":
-        return bool((values == rows.astype(str)[:, :1]).all())
-    return values.dtype.kind != "b" and bool((np.diff(values, axis=0) == 1).all())
+        return bool((values.astype(str) == rows.astype(str)[:, :1]).all())
+    return values.dtype.kind != "b" and bool((values - values[:1] == (numbers - numbers[0])[:, None]).all())
 
 
 def _kinds(categories: Mapping[int, Category], evaluator: Evaluator) -> dict[str, Kind]:
@@ -168,6 +197,13 @@ def _kinds(categories: Mapping[int, Category], evaluator: Evaluator) -> dict[str
         elif categories.keys().isdisjoint(places):
             found[name] = Kind.NUMBERS
     return found
+
+
+def _with_other(category: Category) -> Category:
+    """The same with a value that is as all others."""
+    if category.others == "refused":
+        return category
+    return replace(category, values=(*category.values, category.other))
 
 
 def _shifted(name: str, evaluator: Evaluator) -> list[tuple[int, int]]:
@@ -195,6 +231,10 @@ class _Encoder:
         ends = np.cumsum([0, *sizes]).tolist()
         self.columns: list[int] = ends[:-1]
         self.width: int = ends[-1]
+        if self.width == self.evaluator.count:
+            # Rows would be taken for indicators.
+            raise ValueError("each category is alone")
+        self.scored = scored(self._rest(), self.constants)
         self.made: list[NodeProto] = []
         if self.width > MOST_TABLE:
             raise UnsupportedModelError(
@@ -244,6 +284,7 @@ class _Encoder:
             return
         source = result if lookup is None else lookup.input[1]
         self._refuse_changed(source, flat)
+        self._refuse_unlike(source, flat)
         tables, of_others = self._tables(source, flat)
         if lookup is not None:
             rows = self.constants[lookup.input[0]]
@@ -278,7 +319,13 @@ class _Encoder:
             values = np.array(category.values, object)
             rows[:most, place] = values[np.minimum(np.arange(most), len(values) - 1)]
             rows[most, place] = values[0] if category.others == "refused" else category.other
-        found = _bounded(self.evaluator.values(name, rows).astype(np.float64).reshape(most + 1, -1, 1))
+        found = self.evaluator.values(name, rows).astype(np.float64).reshape(most + 1, -1, 1)
+        found = _bounded(found) if name in self.scored else found
+        if not np.isfinite(found).all():
+            raise UnsupportedModelError(
+                f"{name!r} is infinite for some categories of the inputs",
+                "let the model add numbers above -10000 there",
+            )
         is_open = [place in self.categories and self.categories[place].others != "refused" for place in places]
         of_others = np.where(is_open, found[most, :, 0], 0.0)
         numbers, same, tables = np.ones((1, 1)), dict[bytes, Array](), []
@@ -302,6 +349,29 @@ class _Encoder:
         found = self.evaluator.values(name, row[None]).ravel()
         if any(place not in self.categories and found[at] != row[place] for at, place in enumerate(places)):
             raise ValueError(f"{name} changes numbers")
+
+    def _refuse_unlike(self, name: str, places: Sequence[int]) -> None:
+        """Refuses values that differ over what is no category: they are numbers, too.
+
+        Raises:
+            ValueError: there is one.
+        """
+        is_open = np.array(
+            [place in self.categories and self.categories[place].others != "refused" for place in places]
+        )
+        if not is_open.any():
+            return
+        others = {place: category.others_like() for place, category in self.categories.items()}
+        rows = np.zeros((max(map(len, others.values())), self.evaluator.count), object)
+        for place, values in others.items():
+            is_strict = self.categories[place].others == "refused"
+            rows[:, place] = [
+                self.categories[place].values[0] if is_strict else values[min(at, len(values) - 1)]
+                for at in range(len(rows))
+            ]
+        found = self.evaluator.values(name, rows).reshape(len(rows), -1)[:, is_open]
+        if (found != found[:1]).any():
+            raise ValueError(f"{name} differs over values that are no categories")
 
     def _block(self, result: str, places: list[int], tables: list[Array]) -> Array:
         """One table of all: that of each value beside the columns of its own place, and 0 elsewhere."""
@@ -367,11 +437,12 @@ class _Encoder:
 
 
 def _bounded(tables: Array) -> Array:
-    """Tables of a mask that is added to scores, in numbers that a network computes with: 0, and for what is left out
-    so little that its exponential is nothing beside others."""
+    """Tables of a mask that is added to scores, in numbers that a network computes with: what is left out is so little
+    that its exponential is nothing beside others."""
     left_out = tables <= MASKED
-    is_mask = left_out.any() and not tables[~left_out].any()
-    return np.where(left_out, LEFT_OUT, tables) if is_mask else tables
+    if not left_out.any() or left_out.all():
+        return tables
+    return np.where(left_out, tables[~left_out].min() + LEFT_OUT, tables)
 
 
 def _one_of(table: Array) -> int | None:

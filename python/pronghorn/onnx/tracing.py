@@ -18,7 +18,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 from onnx.reference import ReferenceEvaluator
 
 from pronghorn.onnx.folding import small_results
-from pronghorn.onnx.lowering import MAX_ELEMENTS, Array
+from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.reading import graphs_of, initializers, names_read
 from pronghorn.onnx.registry import OF_SHAPES
 
@@ -65,6 +65,9 @@ POINTWISE = (
 numbers are layers' work."""
 
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+
+MOST_CONSTANT = 1 << 24
+"""Elements of a constant that follows from others."""
 
 ENCODERS = ("LabelEncoder", "OneHot", "OneHotEncoder")
 """Operators that list the categories of the values that they read."""
@@ -127,12 +130,15 @@ def _keeps_apart(node: NodeProto, values: Mapping[str, Kind]) -> bool:
     """Whether each value that a node makes may depend on one value of the inputs; `Evaluator.places` sees whether it
     does."""
     kind, are_values = node.op_type, [name in values for name in node.input]
+    kinds = {values[name] for name in node.input if name in values}
+    if kind == "Concat" and kinds >= {Kind.OF_CATEGORIES, Kind.NUMBERS}:
+        # Behind it numbers would be in a table, too.
+        return False
     if kind in MOVES:
         first = MOVES[kind] or len(are_values)
         return all(are_values[:first]) and not any(are_values[first:])
     if kind == "OneHot":
         return are_values == [True, False, False] and axis_of(node, -1) == -1
-    kinds = {values[name] for name in node.input if name in values}
     others = {Kind.NUMBERS} if kind in COMPARISONS else {Kind.NUMBERS, Kind.WHOLE_FLOATS}
     return kind in ENCODERS or (kind in POINTWISE and kinds.isdisjoint(others))
 
@@ -180,7 +186,7 @@ def constants_of(proto: ModelProto, opset: int) -> dict[str, Array]:
     constants = initializers(proto.graph.initializer)
     for node in proto.graph.node:
         if not graphs_of(node):
-            constants.update(small_results(node, constants, opset, MAX_ELEMENTS))
+            constants.update(small_results(node, constants, opset, MOST_CONSTANT))
     return constants
 
 
@@ -243,7 +249,8 @@ class Evaluator:
         if key not in self._runs:
             self._runs[key] = self._evaluator(name, nodes, list(feeds), bare)
         with np.errstate(all="ignore"):
-            return np.asarray(self._runs[key].run(None, feeds)[0])
+            (found,) = self._runs[key].run(None, feeds)
+        return np.asarray(found)
 
     def _part(self, source: str, rows: Array, is_bare: bool) -> Array:
         """An input's part of rows."""
