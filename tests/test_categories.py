@@ -285,6 +285,75 @@ def test_padding_is_left_out() -> None:
     assert imported.input_shape == (6, 9)
 
 
+@pytest.mark.parametrize("number", [-np.inf, -1e9, -1e4])
+def test_padding_that_is_filled_is_left_out(number: float) -> None:
+    """As `masked_fill` writes it."""
+    proto = attention()
+    (mask,) = [node for node in proto.graph.node if node.op_type == "Where"]
+    (added,) = [node for node in proto.graph.node if "a" in node.output]
+    places = {node.output[0]: place for place, node in enumerate(proto.graph.node)}
+    del proto.graph.node[places["a"]], proto.graph.node[places["u"]], proto.graph.node[places["m"]]
+    assert {mask.op_type, added.op_type} == {"Where", "Add"}
+    filled = [node("Unsqueeze", "n one", "u"), node("Where", "u none s", "a")]
+    at = next(place for place, each in enumerate(proto.graph.node) if "s" in each.output) + 1
+    nodes = [*proto.graph.node[:at], *filled, *proto.graph.node[at:]]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    (tensor,) = [tensor for tensor in proto.graph.initializer if tensor.name == "none"]
+    tensor.CopyFrom(numpy_helper.from_array(np.float32(number), "none"))
+    check(proto, {"x": padded(20)})
+
+
+def test_quotients_of_whole_numbers_beside_categories_are_refused() -> None:
+    """The file cuts them off."""
+    nodes = [
+        node("Gather", "t k", "e"),
+        node("Flatten", "e", "f"),
+        node("Div", "n ten", "q"),
+        node("Cast", "q", "c", to=FLOAT),
+        node("Concat", "f c", "a", axis=1),
+        node("Gemm", "a w", "y"),
+    ]
+    constants = {"t": floats(4, 2), "ten": np.int64(10), "w": floats(3, 2)}
+    with pytest.raises(UnsupportedModelError, match="Div"):
+        import_onnx(mixed(nodes, {"k": (INT64, ("N", 1)), "n": (INT64, ("N", 1))}, constants))
+    # So they are beside other inputs.
+    del nodes[:2]
+    nodes[2] = node("Concat", "k c", "a", axis=1)
+    constants["w"] = floats(2, 2)
+    with pytest.raises(UnsupportedModelError, match="Div"):
+        import_onnx(mixed(nodes, {"k": (FLOAT, ("N", 1)), "n": (INT64, ("N", 1))}, constants))
+
+
+def test_a_text_that_is_compared_beside_its_encoder() -> None:
+    nodes = [
+        node("OneHotEncoder", "x", "o", cats_strings=["a", "b"], zeros=1, domain=ML),
+        node("Equal", "x mark", "e"),
+        node("Cast", "e", "f", to=FLOAT),
+        node("Reshape", "o row", "r"),
+        node("Concat", "r f", "c", axis=1),
+        node("Gemm", "c w", "y"),
+    ]
+    constants = {"mark": np.array("?", object), "row": [-1, 2], "w": floats(3, 2)}
+    check(mixed(nodes, {"x": (TEXT, (None, 1))}, constants), {"x": texts(["a", "b", "?"], 20, 1)})
+
+
+def test_tables_of_few_nodes_may_be_too_large() -> None:
+    nodes = [node("OneHot", "x depth values", "o", axis=-1), node("Flatten", "o", "f"), node("ReduceSum", "f", "y")]
+    constants = {"depth": np.int64(20_000), "values": np.array([0, 1], np.float32)}
+    with pytest.raises(UnsupportedModelError, match="20000 x 20000"):
+        import_onnx(mixed(nodes, {"x": (INT64, ("N", 1))}, constants))
+
+
+def test_numbers_of_64_bits_are_exact() -> None:
+    large = (2**53 + 1, 6148914691236517205)
+    category = Category(0, large, "refused")
+    assert category.find(np.array(large), "x").tolist() == [0, 1]
+    assert category.find(np.array(large, object), "x").tolist() == [0, 1]
+    with pytest.raises(InputError):
+        category.find(np.array([2**53]), "x")
+
+
 def test_other_models_are_as_they_were() -> None:
     nodes = [node("Gather", "x places", "g", axis=1), node("Gemm", "g w", "y")]
     proto = mixed(nodes, {"x": (FLOAT, ("N", 4))}, {"places": [2, 0], "w": floats(2, 2)})

@@ -109,6 +109,7 @@ def named_rows(values: Mapping[str, npt.ArrayLike], parts: Mapping[str, Place], 
     Raises:
         InputError: as `joined`.
     """
+    _refuse_unknown_names(what, parts)
     refuse_names(what, list(values), parts)
     found = dict[str, Array]()
     for name, shape in parts.items():
@@ -131,16 +132,21 @@ def joined(values: Mapping[str, npt.ArrayLike], parts: Mapping[str, Place], what
     Raises:
         InputError: an input is absent, unknown, or of another shape or number of images.
     """
+    _refuse_unknown_names(what, parts)
+    refuse_names(what, list(values), parts)
+    named = [(name, as_column(values[name], shape), shape) for name, shape in parts.items()]
+    found = [as_inputs(value, shape, f"{what}[{name!r}]") for name, value, shape in named]
+    return one_row(what, dict(zip(parts, found, strict=True)))
+
+
+def _refuse_unknown_names(what: str, parts: Mapping[str, Place]) -> None:
+    """Refuses inputs by name where the model's names are not known."""
     if not parts:
         raise InputError(
             f"{what} are given by name, and the names of the model's inputs are not known here\n"
             "  what to do: give one array. Of several inputs its rows have each flattened, one after the other, in the "
             "order of the model's file (the owner's Model.join makes them); of columns make a data frame"
         )
-    refuse_names(what, list(values), parts)
-    named = [(name, as_column(values[name], shape), shape) for name, shape in parts.items()]
-    found = [as_inputs(value, shape, f"{what}[{name!r}]") for name, value, shape in named]
-    return one_row(what, dict(zip(parts, found, strict=True)))
 
 
 def one_row(what: str, found: Mapping[str, Array]) -> Array:

@@ -222,7 +222,9 @@ def _comparable(column: Array, are_texts: bool, what: str) -> Array:
     """A column as texts, or as numbers."""
     if are_texts:
         return np.array([_text(value) for value in column.tolist()], np.str_)
-    return _numbers(column, what)
+    # Floats do not hold all numbers of 64 bits.
+    exact = np.array(column.tolist())
+    return exact if exact.dtype.kind in "iu" else _numbers(column, what)
 
 
 def _text(value: Any) -> str:

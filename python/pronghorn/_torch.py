@@ -254,9 +254,9 @@ def _inputs(
 
 def _made_up(module: torch.nn.Module, samples: Inputs | None, shape: ShapeOption) -> Example:
     if isinstance(samples, Mapping):
-        return {name: as_numbers(part, f"samples[{name!r}]").astype(np.float32)[:1] for name, part in samples.items()}
+        return {name: _first(module, part, f"samples[{name!r}]") for name, part in samples.items()}
     if samples is not None:
-        return as_numbers(samples, "samples").astype(np.float32)[:1]
+        return _first(module, samples, "samples")
     if isinstance(shape, Mapping):
         return {name: _ramp(sizes) for name, sizes in shape.items()}
     if shape is not None:
@@ -265,6 +265,15 @@ def _made_up(module: torch.nn.Module, samples: Inputs | None, shape: ShapeOption
         f"an example is missing: torch runs the module {type(module).__name__} once to export it\n"
         "  what to do: give inputs as forward takes them, the batch first (example=), or samples (samples=)"
     )
+
+
+def _first(module: torch.nn.Module, samples: Any, what: str) -> Array:
+    """The first of the samples: in float32, but whole numbers where the module looks up rows of tables by some."""
+    import torch
+
+    found = as_numbers(samples, what)[:1]
+    looks_up = any(isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules())
+    return found.astype(np.int64 if looks_up and found.dtype.kind in "iu" else np.float32)
 
 
 def _ramp(shape: Sequence[int]) -> Array:

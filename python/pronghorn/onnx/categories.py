@@ -47,6 +47,8 @@ class Encoded:
     """The shapes of the inputs as their owner has them, batch not counted."""
     original: ModelProto
     """The model as it was."""
+    whole: frozenset[str]
+    """The values that the rest of the model reads as whole numbers, which it divides otherwise."""
 
     def feeds(self, encoded: Floats) -> list[dict[str, Array]] | None:
         """The inputs of the original model, one image each, that these of the network stand for; None where a value is
@@ -85,16 +87,44 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
     evaluator = Evaluator(original, opset, constants, traced)
     try:
         categories = _categories(original, constants, traced, evaluator)
+        _add_masks(proto.graph, constants, traced)
         traced = trace(proto.graph, constants, _kinds(categories, evaluator))
         evaluator = Evaluator(original, opset, constants, traced)
-        encoded = _Encoder(proto, constants, traced, evaluator, categories).encode()
+        encoder = _Encoder(proto, constants, traced, evaluator, categories)
+        encoded = encoder.encode()
     except UnsupportedModelError:
         raise
     except Exception:
         # What the onnx package cannot evaluate is refused by name.
         proto.CopyFrom(original)
         return None
-    return Encoded(encoded, dict(evaluator.shapes), original)
+    return Encoded(encoded, dict(evaluator.shapes), original, frozenset(encoder.whole))
+
+
+def _add_masks(graph: GraphProto, constants: dict[str, Array], traced: Trace) -> None:
+    """Scores that a Where replaces by a mask's number, as `masked_fill` does, as a sum with a mask."""
+    nodes = list(graph.node)
+    are_scores = scored(nodes, constants)
+    changed = list[NodeProto]()
+    for node in nodes:
+        is_mask = node.op_type == "Where" and node.input[0] in traced.values and node.output[0] in are_scores
+        choices = node.input[1:3] if is_mask else ()
+        other = next((name for name in choices if name in constants and (constants[name] <= MASKED).all()), None)
+        if other is None or all(name in constants for name in choices):
+            changed.append(node)
+            continue
+        result, zero = node.output[0], f"{node.output[0]}/zero"
+        constants[zero] = np.zeros((), np.float32)
+        graph.initializer.append(numpy_helper.from_array(constants[zero], zero))
+        chosen = [zero if name != other else name for name in choices]
+        (scores,) = [name for name in choices if name != other]
+        changed += [
+            helper.make_node("Where", [node.input[0], *chosen], [f"{result}/mask"], name=f"{node.name}/mask"),
+            helper.make_node("Add", [scores, f"{result}/mask"], [result], name=node.name),
+        ]
+    copies = [copy.deepcopy(node) for node in changed]
+    del graph.node[:]
+    graph.node.extend(copies)
 
 
 def _may_have_categories(graph: GraphProto) -> bool:
@@ -122,13 +152,15 @@ class _Known:
     rows: range | None = None
     """Those that are rows of all tables that it looks up."""
     compared: list[str | int] = field(default_factory=list)
-    """Those that it is compared with, where nothing else is known."""
+    """Those that it is compared with. Where others are refused, and of rows of tables, they tell nothing more."""
     is_strict: bool = False
     """Whether others are refused."""
 
     def category(self, place: int) -> Category:
+        if self.values and self.is_strict:
+            return Category(place, _different(self.values), "refused")
         if self.values:
-            return Category(place, _different(self.values), "refused" if self.is_strict else "zeros")
+            return Category(place, _different(self.values + self.compared), "zeros")
         if self.rows is not None:
             return Category(place, self.rows if self.rows.start == 0 else tuple(self.rows), "refused")
         return Category(place, _different(self.compared), "alike")
@@ -236,6 +268,8 @@ class _Encoder:
             raise ValueError("each category is alone")
         self.scored = scored(self._rest(), self.constants)
         self.made: list[NodeProto] = []
+        self.whole: set[str] = set()
+        self.exits: list[str] = []
         if self.width > MOST_TABLE:
             raise UnsupportedModelError(
                 f"its inputs' categories take {self.width} indicators, more than {MOST_TABLE}",
@@ -247,7 +281,7 @@ class _Encoder:
 
     def encode(self) -> Categories:
         """Changes the model."""
-        exits = self._exits()
+        self.exits = exits = self._exits()
         shapes = list(self.evaluator.shapes.values())
         sizes = {self._size(place) for place in self.categories}
         # Words of one vocabulary stay a series.
@@ -314,12 +348,17 @@ class _Encoder:
         """For each value of a traced tensor the numbers that it has by category, `(categories, 1)`, above those of any
         other, and these; of a number `[[1]]`."""
         most = max(self._size(place) for place in places)
+        if most * len(places) > MOST_TABLE:
+            raise self._too_large(name, most, len(places))
         rows = np.zeros((most + 1, self.evaluator.count), object)
         for place, category in self.categories.items():
             values = np.array(category.values, object)
             rows[:most, place] = values[np.minimum(np.arange(most), len(values) - 1)]
             rows[most, place] = values[0] if category.others == "refused" else category.other
-        found = self.evaluator.values(name, rows).astype(np.float64).reshape(most + 1, -1, 1)
+        found = self.evaluator.values(name, rows)
+        if found.dtype.kind in "iu" and name in self.exits:
+            self.whole.add(name)
+        found = found.astype(np.float64).reshape(most + 1, -1, 1)
         found = _bounded(found) if name in self.scored else found
         if not np.isfinite(found).all():
             raise UnsupportedModelError(
@@ -379,16 +418,19 @@ class _Encoder:
         starts = dict(zip(different, np.cumsum([0, *map(self._size, different)]).tolist(), strict=False))
         rows, columns = sum(map(self._size, different)), sum(table.shape[1] for table in tables)
         if rows * columns > MOST_TABLE:
-            raise UnsupportedModelError(
-                f"{result!r} takes a table of {rows} x {columns} numbers for the categories of the inputs",
-                "use tables of one size for all positions",
-            )
+            raise self._too_large(result, rows, columns)
         block, column = np.zeros((rows, columns), np.float32), 0
         for place, table in zip(places, tables, strict=True):
             start = starts[place]
             block[start : start + len(table), column : column + table.shape[1]] = table
             column += table.shape[1]
         return block
+
+    def _too_large(self, name: str, rows: int, columns: int) -> UnsupportedModelError:
+        return UnsupportedModelError(
+            f"{name!r} takes a table of {rows} x {columns} numbers for the categories of the inputs",
+            "use smaller tables, and of one size for all positions",
+        )
 
     def _is_read_for_shape(self, name: str) -> bool:
         readers = [node.op_type for node in self._rest() if name in names_read(node)]

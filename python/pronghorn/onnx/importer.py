@@ -188,6 +188,7 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
     apply_shapes(proto, shape)
     encoded = encode_categories(proto, opset)
     refuse_sizes(proto)
+    whole = encoded.whole if encoded else _whole(proto)
     inputs = join_inputs(proto, opset) if len(proto.graph.input) > 1 else {}
     source = fix_batch(proto)
     refuse_large(proto)
@@ -202,7 +203,7 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
     lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
     lowering.parts = row.parts if row else {}
     lowering.start(source.name, sizes)
-    _lower(_slim(proto, wanted), lowering, output_name)
+    _lower(_slim(proto, wanted), lowering, output_name, whole)
     outputs = {name: _output(lowering, name).inner for name in wanted}
     result = _output(lowering, output_name)
     if row:
@@ -380,8 +381,8 @@ def _is_folded(proto: ModelProto) -> bool:
     return True
 
 
-def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
-    """Lowers all nodes."""
+def _lower(proto: ModelProto, lowering: Lowering, output: str, whole: Iterable[str]) -> None:
+    """Lowers all nodes; `whole`: the inputs, and values that follow from them, that are whole numbers."""
     lowering.constants.update(initializers(proto.graph.initializer))
     nodes = name_constants(proto.graph.node, lowering.constants, lowering.opset)
     nodes = _needed(rewrite(nodes, lowering.constants), output)
@@ -389,7 +390,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
     lowering.before_layers = before_layers(nodes, lowering.constants)
     lowering.scored = scored(nodes, lowering.constants)
     lowering.attended = attended(nodes, lowering.constants)
-    lowering.whole = _integers(nodes, proto.graph.input[0], lowering.constants)
+    lowering.whole = _integers(nodes, whole, lowering.constants)
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
         for node in nodes:
@@ -404,11 +405,17 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str) -> None:
         )
 
 
-def _integers(nodes: Iterable[NodeProto], source: ValueInfoProto, constants: Container[str]) -> set[str]:
-    """The values that are whole numbers, as the input is, up to a Cast or DequantizeLinear."""
-    if helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind not in "iu":
-        return set()
-    found = {source.name}
+def _whole(proto: ModelProto) -> set[str]:
+    """The inputs that are whole numbers."""
+    types = (
+        (entry.name, helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)) for entry in proto.graph.input
+    )
+    return {name for name, kind in types if kind.kind in "iu"}
+
+
+def _integers(nodes: Iterable[NodeProto], sources: Iterable[str], constants: Container[str]) -> set[str]:
+    """The values that are whole numbers, as these are, up to a Cast or DequantizeLinear."""
+    found = set(sources)
     for node in nodes:
         computed = [name for name in node.input if name and name not in constants]
         if node.op_type not in ("Cast", "DequantizeLinear") and computed and found.issuperset(computed):
