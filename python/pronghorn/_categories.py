@@ -183,7 +183,8 @@ class Categories:
             part = flat[:, column : column + len(category.values)]
             values = np.array([*category.values, category.other], object)
             is_known = part.max(axis=1) == 1
-            if category.others == "refused" and not is_known.all():
+            is_row = np.count_nonzero(part, axis=1) == is_known
+            if not is_row.all() or (category.others == "refused" and not is_known.all()):
                 return None
             columns.append(values[np.where(is_known, part.argmax(axis=1), len(category.values))])
             column += len(category.values)

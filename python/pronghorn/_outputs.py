@@ -182,8 +182,7 @@ class Predictions:
         if kind == "values":
             return cls(outputs, kind, None, None)
         if kind == "labels":
-            are_shares = "sigmoid" in finish or (not finish and _are_within(flat))
-            return cls(outputs, kind, None, flat if are_shares else _sigmoid(flat))
+            return cls(outputs, kind, None, flat if "sigmoid" in finish else _sigmoid(flat))
         if INDICES & set(finish):
             return cls(outputs, kind, flat[:, 0].astype(np.int64), None)
         if flat.shape[1] == 1 and not any("softmax" in end for end in finish):
@@ -192,8 +191,9 @@ class Predictions:
             classes = np.greater(flat[:, 0], 0.5 if logistic else 0.0).astype(np.int64)
             return cls(outputs, kind, classes, np.concatenate([1 - yes, yes], axis=1))
         classes = np.argmax(flat, axis=1).astype(np.int64)
-        are_shares = bool({"softmax", "softmax_along", "sigmoid"} & set(finish)) or (not finish and _are_shares(flat))
-        return cls(outputs, kind, classes, flat if are_shares else _softmax(flat))
+        are_shares = {"softmax", "softmax_along", "sigmoid"} & set(finish)
+        known = np.full(len(flat), bool(are_shares)) if finish else _are_shares(flat)
+        return cls(outputs, kind, classes, np.where(known[:, None], flat, _softmax(flat)))
 
     def __len__(self) -> int:
         """The number of images."""
@@ -264,15 +264,11 @@ def name_of(names: Sequence[str], index: int) -> str:
     return names[index] if 0 <= index < len(names) else str(index)
 
 
-def _are_shares(rows: Floats) -> bool:
-    """Whether rows are probabilities already, within the precision of plans, as those of an ensemble are whose networks
-    each end in a Softmax."""
-    return _are_within(rows) and bool((np.abs(rows.sum(axis=1) - 1) <= OFF).all())
-
-
-def _are_within(rows: Floats) -> bool:
-    """Whether all numbers may be probabilities."""
-    return bool(((rows >= -OFF) & (rows <= 1 + OFF)).all())
+def _are_shares(rows: Floats) -> npt.NDArray[np.bool_]:
+    """Whether each row has probabilities already, within the precision of plans, as those of an ensemble are whose
+    networks each end in a Softmax."""
+    are_within = ((rows >= -OFF) & (rows <= 1 + OFF)).all(axis=1)
+    return np.asarray(are_within & (np.abs(rows.sum(axis=1) - 1) <= OFF))
 
 
 def _softmax(logits: Floats) -> Floats:

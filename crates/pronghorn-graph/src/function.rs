@@ -155,6 +155,25 @@ impl Function {
         }
     }
 
+    /// Whether it is at least zero everywhere.
+    pub fn is_positive(self) -> bool {
+        matches!(
+            self,
+            Self::Softplus
+                | Self::Sigmoid
+                | Self::InverseRoot { .. }
+                | Self::Reciprocal { .. }
+                | Self::Sqrt
+                | Self::Exp
+                | Self::Decay
+        )
+    }
+
+    /// Whether it is at least zero where its argument is.
+    pub fn keeps_sign(self) -> bool {
+        !matches!(self, Self::Log | Self::Sin | Self::Cos)
+    }
+
     /// Whether others are divided by what it is a function of, so that its errors count as parts of
     /// its values.
     pub fn divides(self) -> bool {

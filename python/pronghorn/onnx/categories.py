@@ -84,6 +84,10 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
     if not traced.lookups and not traced.encoders:
         return None
     original = copy.deepcopy(proto)
+    for entry in original.graph.input:
+        first = entry.type.tensor_type.shape.dim[0]
+        if first.dim_value > 1:
+            first.dim_value = 1
     evaluator = Evaluator(original, opset, constants, traced)
     try:
         categories = _categories(original, constants, traced, evaluator)

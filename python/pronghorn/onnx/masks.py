@@ -53,7 +53,7 @@ BESIDE = 1e4
 READERS = ("ArgMax", "LogSoftmax", "ReduceLogSumExp", "Softmax")
 """Operators that leave masked places out."""
 
-MIXING = ("Einsum", "Gemm", "MatMul", "Mul")
+MIXING = ("Einsum", "Gemm", "MatMul")
 """Operators by which shares of places weigh values, as attention has it."""
 
 MOVING = (

@@ -9,12 +9,12 @@ use crate::{
 /// The range of each value on samples, with the margin: that of the input is its own. `costly`:
 /// whether changes of precision are.
 pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
-    let keep = keep_signs(graph);
+    let positive = are_positive(graph, profile);
     let of_value = |(index, value): (usize, &ValueProfile)| {
         let range = match graph.nodes[index].op {
             Op::Clip { min, max } => Range::of(value, margin).clipped([min, max]),
             Op::Input => Range::of(value, 1.0),
-            _ if keep[index] => Range::of(value, margin),
+            _ if positive[index] => Range::of(value, margin),
             _ => Range::of(value, margin).across(value, margin),
         };
         match costly && may_saturate(graph, index) {
@@ -31,20 +31,22 @@ pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) ->
     ranges
 }
 
-/// Whether each value has the sign that it has on samples on all inputs, too: functions of values,
-/// what keeps the sign of such, and layers of weights that are not negative.
-fn keep_signs(graph: &Graph) -> Vec<bool> {
-    let mut keep = Vec::with_capacity(graph.nodes.len());
+/// Whether each value is at least zero on all inputs like the samples: those of functions that are,
+/// and what layers of such weights, moves and sums make of such values.
+fn are_positive(graph: &Graph, profile: &Profile) -> Vec<bool> {
+    let mut positive = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
-        let is_own = matches!(
-            node.op,
-            Op::Input | Op::Relu | Op::Square | Op::Function { .. }
-        );
-        let is_positive = |name: &str| graph.tensors[name].data.iter().all(|&weight| weight >= 0.0);
-        let inputs_keep = node.inputs.iter().all(|&input| keep[input]);
-        keep.push(is_own || (inputs_keep && node.op.tensors().all(is_positive)));
+        let has_no_sign = |name: &str| graph.tensors[name].data.iter().all(|&each| each >= 0.0);
+        let of_inputs = node.inputs.iter().all(|&input| positive[input]);
+        positive.push(match node.op {
+            Op::Input => profile.values[0].min >= 0.0,
+            Op::Relu | Op::Square => true,
+            Op::Function { function } if function.is_positive() => true,
+            Op::Function { function } => function.keeps_sign() && of_inputs,
+            ref op => of_inputs && op.tensors().all(has_no_sign),
+        });
     }
-    keep
+    positive
 }
 
 /// The largest magnitudes in these ranges, where changes of precision are costly.
