@@ -614,3 +614,44 @@ def test_other_numbers_that_repeat_are_no_placeholders() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", InputWarning)
         pronghorn.load(proto, samples=table.astype(np.float32))
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_far_results_do_not_hide_errors_of_the_others(outputs: int) -> None:
+    """Of several outputs, too, though they may be scores of classes."""
+    made = np.random.default_rng(6)
+    table = made.normal(size=(400, 4))
+    # Codes that differ, so that no number repeats.
+    table[::7, 2] = made.uniform(-10_000, -9_000, len(table[::7]))
+    weights = np.array([[1, -1], [0.5, 1], [1, 1], [-1, 0.5]], np.float32)[:, :outputs]
+    proto = model([node("Gemm", "x w", "y")], ("N", 4), {"w": weights})
+    loaded = pronghorn.load(proto, samples=table.astype(np.float32))
+    with pytest.warns(PrecisionWarning, match="lie far from the others, and hide the expected error"):
+        loaded.plan("client-aided")
+
+
+def test_rare_results_are_told() -> None:
+    made = np.random.default_rng(8)
+    table = np.abs(made.normal(size=(200, 3))).astype(np.float32)
+    nodes = [node("Gemm", "x w", "h"), node("Relu", "h", "r"), node("Gemm", "r v", "y")]
+    constants = {"w": -np.ones((3, 4), np.float32), "v": np.ones((4, 1), np.float32)}
+    for rows, says in (([], "all 64 samples have the same results"), ([10], "about 1 of 64 samples have nearly all")):
+        table[rows] = -1 - np.abs(table[rows])
+        loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=table)
+        with pytest.warns(PrecisionWarning, match=says):
+            plan = loaded.plan()
+    # The one is not among the samples that are tested first.
+    assert plan.expected_error.error > 0
+
+
+def test_values_of_one_sign_may_have_the_other() -> None:
+    """A few samples tell little of it."""
+    made = np.random.default_rng(9)
+    table = made.uniform(0.1, 0.9, size=(16, 1)).astype(np.float32)
+    nodes = [node("Gemm", "x w b", "h"), node("Tanh", "h", "t"), node("Gemm", "t v", "y")]
+    constants = {"w": np.ones((1, 2), np.float32), "b": np.array([-0.08, 0], np.float32)}
+    constants["v"] = np.array([[1], [1e-3]], np.float32)
+    loaded = pronghorn.load(model(nodes, ("N", 1), constants), samples=table)
+    others = np.array([[0.02], [0.04], [0.06]], np.float32)
+    found, wanted = loaded.compiled("two-party").run_oracle(others, None)[1], loaded.run_float(others)
+    np.testing.assert_allclose(np.reshape(found, wanted.shape), wanted, atol=0.02)
