@@ -11,9 +11,10 @@ from pronghorn_bench.records import Report, cores, record
 
 
 def bench_batch(report: Report, quick: bool) -> None:
-    """The batch engine's kernels on one core and on all, with their ceiling measured in the same run."""
+    """The batch engine's kernels on one core and on all, or quickly on all alone, with their ceiling measured in the
+    same run."""
     available = _processes.available_cores()
-    for count in sorted({1, len(available)}):
+    for count in [len(available)] if quick else sorted({1, len(available)}):
         # A process each: the number of threads is set once a process.
         with _processes.pinned(available[:count]):
             measure = f"print(json.dumps(_core.bench_batch({count}, {quick})))"

@@ -171,7 +171,7 @@ class _Known:
 
     def look_up(self, rows: range) -> None:
         """Adds a table."""
-        known = self.rows or rows
+        known = rows if self.rows is None else self.rows
         self.rows = range(max(rows.start, known.start), min(rows.stop, known.stop))
         self.is_strict = True
 
