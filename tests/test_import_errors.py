@@ -282,7 +282,7 @@ def test_indices_that_are_compared_first_look_up_rows() -> None:
     constants = {"zero": np.float32(0), "count": np.float32(5), "table": floats(5, 3)}
     error = refused(model(nodes, ("N", 4), constants, dtype=TensorProto.INT64))
     assert "looks up rows of a table" in str(error)
-    assert error.advice.startswith("let the model take one-hot rows")
+    assert error.advice.startswith("let the index be a value of an integer input")
 
 
 def attention(kind: str, after: list[onnx.NodeProto]) -> onnx.ModelProto:

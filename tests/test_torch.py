@@ -19,6 +19,7 @@ import pytest
 
 import pronghorn
 from helpers import floats, model, node
+from pronghorn import _torch
 from pronghorn._torch import DYNAMO, TORCHSCRIPT
 from pronghorn.errors import ExportError, InputError, ModelFileError, UnsupportedModelError
 
@@ -695,3 +696,14 @@ def test_torch_loaded_scripts(tmp_path: Path, frozen: bool) -> None:
     np.testing.assert_allclose(
         loaded.run_float(inputs), script(torch.tensor(inputs)).detach().numpy(), rtol=1e-4, atol=1e-5
     )
+
+
+def test_samples_of_whole_numbers_stay_whole_beside_embeddings(stub: Exporter) -> None:
+    class Embedding(types.SimpleNamespace):
+        """As torch's."""
+
+    module: Any = Module()
+    assert _torch._first(module, np.array([[1, 2]]), "samples").dtype == np.float32
+    module.part = Embedding(training=False)
+    assert _torch._first(module, np.array([[1, 2]]), "samples").dtype == np.int64
+    assert _torch._first(module, np.array([[0.5]]), "samples").dtype == np.float32

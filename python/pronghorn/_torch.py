@@ -269,10 +269,8 @@ def _made_up(module: torch.nn.Module, samples: Inputs | None, shape: ShapeOption
 
 def _first(module: torch.nn.Module, samples: Any, what: str) -> Array:
     """The first of the samples: in float32, but whole numbers where the module looks up rows of tables by some."""
-    import torch
-
     found = as_numbers(samples, what)[:1]
-    looks_up = any(isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) for part in module.modules())
+    looks_up = any("Embedding" in kind.__name__ for part in module.modules() for kind in type(part).__mro__)
     return found.astype(np.int64 if looks_up and found.dtype.kind in "iu" else np.float32)
 
 

@@ -91,8 +91,8 @@ pub struct Fidelity {
     pub outputs: Vec<OutputError>,
     /// That of the samples whose results are near to one another, where others are far away.
     pub common: Option<CommonError>,
-    /// About how many of the images make up the spread of the outputs ([`Target::carriers`]); `None`
-    /// without samples.
+    /// About how many of the images make up the spread of the outputs: the participation ratio of
+    /// their squared distances from the mean. 0 where all results are the same; `None` without samples.
     pub carriers: Option<f64>,
 }
 
