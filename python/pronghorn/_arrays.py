@@ -56,19 +56,14 @@ def as_inputs(
         rows, names = _rows(given, what, columns, parts, categories)
         return categories.encode(rows, shape, what, names)
     if isinstance(given, Mapping):
-        if columns and shape == (len(columns),) and set(given) != set(parts):
-            found_at = places(columns, [str(name).strip() for name in given], what)
-            given, parts = _ordered(given, columns, found_at), dict.fromkeys(columns, (1,))
-        return joined(given, parts, what).reshape(-1, *shape)
+        return joined(*_by_name(given, shape, what, columns, parts), what).reshape(-1, *shape)
     _refuse_batches(given, what, shape)
     frame = "the data frame" if what == "inputs" else f"the data frame of {what}"
     names = tuple(columns) or frame_names(given)
     names = names if shape == (len(names),) else ()
     found = as_numbers(in_order(given, columns, frame), what, names)
     if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
-        wanted = ", ".join(map(str, ("images", *shape)))
-        problem = f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image"
-        raise InputError(problem + (_shape_advice(found.shape, shape) or several(parts)))
+        raise _misfit(what, found.shape, shape, parts)
     with np.errstate(over="ignore"):
         inputs = np.ascontiguousarray(found, dtype=np.float32)
     finite = np.isfinite(inputs)
@@ -90,17 +85,30 @@ def _rows(
     """
     shape = categories.row_shape
     if isinstance(given, Mapping):
-        if columns and set(given) != set(parts):
-            found_at = places(columns, [str(name).strip() for name in given], what)
-            given, parts = _ordered(given, columns, found_at), dict.fromkeys(columns, (1,))
+        given, parts = _by_name(given, shape, what, columns, parts)
         return named_rows(given, parts, what).reshape(-1, *shape), tuple(parts) if len(parts) > 1 else columns
     frame = "the data frame" if what == "inputs" else f"the data frame of {what}"
     found = as_array(in_order(given, columns, frame), what)
     if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
-        wanted = ", ".join(map(str, ("images", *shape)))
-        problem = f"{what} have shape {list(found.shape)}; the model takes ({wanted}), at least one image"
-        raise InputError(problem + (_shape_advice(found.shape, shape) or several(parts)))
+        raise _misfit(what, found.shape, shape, parts)
     return found, tuple(columns) or frame_names(given)
+
+
+def _by_name(
+    given: Mapping[str, Any], shape: Place, what: str, columns: Sequence[str], parts: Mapping[str, Place]
+) -> tuple[Mapping[str, Any], Mapping[str, Place]]:
+    """Values by the names of inputs, or of columns of a row in the model's order; and the shapes of all by name."""
+    if not columns or shape != (len(columns),) or set(given) == set(parts):
+        return given, parts
+    found_at = places(columns, [str(name).strip() for name in given], what)
+    return _ordered(given, columns, found_at), dict.fromkeys(columns, (1,))
+
+
+def _misfit(what: str, found: Place, shape: Place, parts: Mapping[str, Place]) -> InputError:
+    """That inputs have another shape than the model takes."""
+    wanted = ", ".join(map(str, ("images", *shape)))
+    problem = f"{what} have shape {list(found)}; the model takes ({wanted}), at least one image"
+    return InputError(problem + (_shape_advice(found, shape) or several(parts)))
 
 
 def named_rows(values: Mapping[str, npt.ArrayLike], parts: Mapping[str, Place], what: str) -> Array:

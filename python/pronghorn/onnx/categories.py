@@ -21,15 +21,15 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 from pronghorn._categories import Categories, Category, Floats
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.lowering import Array
-from pronghorn.onnx.masks import scored
+from pronghorn.onnx.masks import MASKED, scored
 from pronghorn.onnx.reading import names_read
 from pronghorn.onnx.registry import OF_SHAPES
 from pronghorn.onnx.tracing import ENCODERS, Evaluator, Kind, Trace, constants_of, listed, trace, type_of
 
 Shape = tuple[int, ...]
 
-MASKED, LEFT_OUT = -1e3, -100.0
-"""A mask's number or less, as files have it, and the one in its place: `exp(-100)` is 4e-44."""
+LEFT_OUT = -100.0
+"""The number in the place of a mask's in files: `exp(-100)` is 4e-44."""
 
 PROBES = (0, 1, 2, -1, -7, 50, 100, 120)
 """Numbers that tell whether values are shifted alone. Bytes hold them."""

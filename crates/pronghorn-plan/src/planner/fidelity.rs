@@ -146,7 +146,7 @@ impl Fidelity {
             images: images.min(target.distinct),
             outputs: each.iter().map(output).collect(),
             common: target.common(found),
-            carriers: target.real.then(|| target.carriers()),
+            carriers: target.carriers,
         }
     }
 
@@ -478,6 +478,8 @@ pub(super) struct Target<'a> {
     pub outputs: usize,
     /// Images that differ.
     pub distinct: usize,
+    /// [`carriers`] of the results; `None` without samples.
+    pub carriers: Option<f64>,
     /// Whether the inputs are the user's: made-up ones tell little of the outputs' spread.
     pub real: bool,
     /// Whether some inputs may have placeholders, and results far from all others: rows may, unless
@@ -525,7 +527,6 @@ impl Target<'_> {
         let of_result = Fidelity {
             alike: of_values.alike,
             common: of_values.common,
-            carriers: of_values.carriers,
             ..Fidelity::above(&after(end, &values, images), &target, aim, least)
         };
         let error = of_result
@@ -598,13 +599,6 @@ impl Target<'_> {
             }
         }
         most
-    }
-
-    /// About how many of the images make up the spread of the outputs: the participation ratio of
-    /// their squared distances from the mean, which is a third of the images where results are
-    /// normal. 0 where all results are the same.
-    pub fn carriers(&self) -> f64 {
-        carriers(self.wanted, self.outputs)
     }
 
     /// The largest error of an output over those images whose values are near to one another, where
@@ -735,7 +729,9 @@ impl Target<'_> {
     }
 }
 
-/// [`Target::carriers`] of results with so many outputs each.
+/// About how many of the images make up the spread of so many outputs: the participation ratio of
+/// their squared distances from the mean, which is a third of the images where results are normal. 0
+/// where all results are the same.
 pub(super) fn carriers(results: &[f32], outputs: usize) -> f64 {
     let mut distances = vec![0.0; results.len() / outputs.max(1)];
     for output in 0..outputs {
@@ -824,6 +820,7 @@ mod tests {
             wanted,
             outputs: 2,
             distinct: wanted.len() / 2,
+            carriers: None,
             real,
             may_hide: true,
             has_scores: true,
@@ -960,6 +957,7 @@ mod tests {
         let target = Target {
             outputs: 1,
             distinct: 40,
+            carriers: None,
             has_scores: false,
             ..target(&wanted, true)
         };
@@ -972,6 +970,7 @@ mod tests {
         let of_small = Target {
             wanted: &small,
             distinct: 16,
+            carriers: None,
             ..target
         };
         let rounded = [-9, -8, -7, -8].repeat(4);
@@ -982,6 +981,7 @@ mod tests {
         let target = Target {
             wanted: &wanted,
             distinct: 16,
+            carriers: None,
             ..target
         };
         let error = |end: &[Finish]| target.fidelity((&values, &few), end, 0.05).error;
@@ -1036,6 +1036,7 @@ mod tests {
         // Of equal samples nothing is known.
         let alike = Target {
             distinct: 1,
+            carriers: None,
             ..target(&wanted, true)
         };
         let alike = Fidelity::new(&found, &alike, 0.05);

@@ -301,6 +301,10 @@ fn planned(
             wanted,
             outputs: wanted.len() / tested.len(),
             distinct: samples::distinct(&gathered(&tested), elements),
+            carriers: options
+                .samples
+                .as_ref()
+                .map(|_| fidelity::carriers(wanted, wanted.len() / tested.len())),
             real: options.samples.is_some(),
             may_hide: graph.nodes[0].shape.len() == 1
                 && !matches!(graph.nodes[graph.tail().0].op, Op::Function { .. }),
