@@ -196,6 +196,7 @@ EXAMPLES = {
     "ai.onnx.ml.Normalizer": Example(
         attributes={"norm": "L1"}, shape=ROW, before=[("Softmax", ["v"], ["s"], {})], value="s", last=True
     ),
+    "ai.onnx.ml.FeatureVectorizer": Example(["x"], attributes={"inputdimensions": [4, 4]}, shape=ROW),
     "ai.onnx.ml.Imputer": Example(attributes={"imputed_value_floats": [0.5]}, shape=ROW),
     "ai.onnx.ml.Scaler": Example(attributes={"offset": [0.5] * 8, "scale": [2.0] * 8}, shape=ROW),
 }

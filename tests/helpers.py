@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,20 @@ RANDOM = np.random.default_rng(7)
 def floats(*shape: int) -> np.ndarray:
     """Random float32 numbers around zero."""
     return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+class Frame:
+    """A data frame as far as it is asked."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self._values = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return np.array(list(self._values.values()), np.float64).T
 
 
 def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:

@@ -206,3 +206,23 @@ def test_images_of_some_less_contrast_are_right(normalised: tuple[pronghorn.Mode
 
 def test_rows_and_plain_networks_have_no_deviations(sums: pronghorn.Model) -> None:
     assert json.loads(sums.compiled("two-party").plan_json())["deviations"] is None
+
+
+def test_results_of_ciphertexts_beyond_the_samples_are_marked() -> None:
+    """A feature that no sample has: alone, it is no damage, and among others it is told."""
+    rng = np.random.default_rng(5)
+    samples = rng.uniform(-1, 1, (60, 4)).astype(np.float32)
+    samples[:, 3] = samples[:, 2]
+    weights = np.array([[1.0], [2.0], [20.0], [-20.0]], np.float32)
+    loaded = pronghorn.load(model([node("Gemm", "x w", "y")], ("N", 4), {"w": weights}), samples=samples)
+    far = samples[:1] * np.array([[1, 1, 1, -1]], np.float32)
+    with (
+        pronghorn.serve(loaded, "127.0.0.1:0", "encrypted") as server,
+        pronghorn.connect(server.address, "encrypted") as client,
+    ):
+        for others in (0, 1, 40):
+            with pytest.warns(pronghorn.RangeWarning, match="1 result is beyond those of the samples"):
+                found = client.classify(np.concatenate([samples[:others], far]), outputs="values")
+            assert found.beyond_samples is not None
+            assert found.beyond_samples.tolist() == [*[False] * others, True]
+            np.testing.assert_allclose(found.outputs[:others], samples[:others] @ weights, atol=0.05)

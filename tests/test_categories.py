@@ -15,9 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import pronghorn
-from helpers import node, run_native
+from helpers import Frame, node, run_native
 from pronghorn import _multikey_plan
 from pronghorn._categories import Categories, Category
+from pronghorn._tables import read_table
 from pronghorn.cli import app
 from pronghorn.errors import InputError, InputWarning, PlanError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, categories, import_onnx
@@ -250,26 +251,30 @@ def test_what_others_have_is_added() -> None:
         encoded(imported, {"x": whole(5, 30, 3)})
 
 
-def attention() -> onnx.ModelProto:
-    """Attention over words, of which 0 stands for none and is left out."""
+def attention(number: float = -np.inf, *, is_filled: bool = False, factor: float = 1.0) -> onnx.ModelProto:
+    """Attention over words, of which 0 stands for none and is left out: its scores are a mask's number more, or that
+    number (`is_filled`, as `masked_fill` writes it), and multiplied by a factor then."""
+    added = [node("Where", "n none some", "m"), node("Unsqueeze", "m one", "u"), node("Add", "s u", "a")]
+    filled = [node("Unsqueeze", "n one", "u"), node("Where", "u none s", "a")]
     nodes = [
         node("Gather", "t x", "e"),
         node("Equal", "x zero", "n"),
-        node("Where", "n none some", "m"),
-        node("Unsqueeze", "m one", "u"),
         node("Transpose", "e", "et", perm=[0, 2, 1]),
-        node("MatMul", "e et", "s"),
-        node("Add", "s u", "a"),
-        node("Softmax", "a", "p", axis=-1),
+        node("MatMul", "e et", "g"),
+        node("Div", "g factor", "s"),
+        *(filled if is_filled else added),
+        node("Mul", "a factor", "f"),
+        node("Softmax", "f", "p", axis=-1),
         node("MatMul", "p e", "v"),
         node("ReduceMean", "v", "y", axes=[1], keepdims=0),
     ]
     constants = {
         "t": floats(9, 4),
         "zero": np.int64(0),
-        "none": np.float32(-np.inf),
+        "none": np.float32(number),
         "some": np.float32(0),
         "one": [1],
+        "factor": np.float32(factor),
     }
     return mixed(nodes, {"x": (INT64, ("N", 6))}, constants)
 
@@ -287,21 +292,125 @@ def test_padding_is_left_out() -> None:
 
 @pytest.mark.parametrize("number", [-np.inf, -1e9, -1e4])
 def test_padding_that_is_filled_is_left_out(number: float) -> None:
-    """As `masked_fill` writes it."""
-    proto = attention()
-    (mask,) = [node for node in proto.graph.node if node.op_type == "Where"]
-    (added,) = [node for node in proto.graph.node if "a" in node.output]
-    places = {node.output[0]: place for place, node in enumerate(proto.graph.node)}
-    del proto.graph.node[places["a"]], proto.graph.node[places["u"]], proto.graph.node[places["m"]]
-    assert {mask.op_type, added.op_type} == {"Where", "Add"}
-    filled = [node("Unsqueeze", "n one", "u"), node("Where", "u none s", "a")]
-    at = next(place for place, each in enumerate(proto.graph.node) if "s" in each.output) + 1
-    nodes = [*proto.graph.node[:at], *filled, *proto.graph.node[at:]]
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    (tensor,) = [tensor for tensor in proto.graph.initializer if tensor.name == "none"]
-    tensor.CopyFrom(numpy_helper.from_array(np.float32(number), "none"))
-    check(proto, {"x": padded(20)})
+    check(attention(number, is_filled=True), {"x": padded(20)})
+
+
+@pytest.mark.parametrize("is_filled", [False, True])
+@pytest.mark.parametrize("factor", [1 / 8, 1 / 30, 8.0])
+def test_masks_before_a_factor_leave_out(factor: float, is_filled: bool) -> None:
+    check(attention(-1e9, is_filled=is_filled, factor=factor), {"x": padded(20)})
+
+
+def test_masks_that_others_read_too_stay_as_they_are() -> None:
+    """A number far below zero is one where no Softmax alone reads it."""
+    nodes = [
+        node("Equal", "x zero", "n"),
+        node("Where", "n none some", "m"),
+        node("Gather", "t x", "e"),
+        node("Flatten", "e", "f"),
+        node("Gemm", "f v", "s"),
+        node("Add", "s m", "a"),
+        node("Softmax", "a", "p", axis=-1),
+        node("Gemm", "a w", "g"),
+        node("Add", "p g", "y"),
+    ]
+    constants = {"zero": np.int64(0), "none": np.float32(-2000), "some": np.float32(0), "t": floats(5, 2)}
+    constants |= {"v": floats(4, 2), "w": floats(2, 2) / 1000}
+    check(mixed(nodes, {"x": (INT64, ("N", 2))}, constants), {"x": whole(5, 30, 2)})
+
+
+def test_a_mask_that_is_a_number_too() -> None:
+    """As of sentences: means of words by the mask that their attention has."""
+    nodes = [
+        node("Gather", "t x", "e"),
+        node("ReduceSum", "e last", "scores", keepdims=0),
+        node("Cast", "mask", "truths", to=BOOL),
+        node("Where", "truths some none", "m"),
+        node("Add", "scores m", "a"),
+        node("Softmax", "a", "p", axis=-1),
+        node("Cast", "mask", "numbers", to=FLOAT),
+        node("Mul", "p numbers", "y"),
+    ]
+    constants = {"t": floats(9, 4), "last": [-1], "none": np.float32(-1e9), "some": np.float32(0)}
+    proto = mixed(nodes, {"x": (INT64, ("N", 6)), "mask": (INT64, ("N", 6))}, constants)
+    words = padded(20)
+    imported = check(proto, {"x": words, "mask": (words > 0).astype(np.int64)})
+    with pytest.raises(InputError, match=r"x\[:, 6\] is"):
+        encoded(imported, {"x": words, "mask": words})
+
+
+# What is no category, beside those that are.
+
+BESIDE = {
+    "clip": [node("Clip", "n low high", "c")],
+    "least": [node("Min", "n high", "c")],
+    "square": [node("Mul", "n n", "c")],
+    "shift": [node("Sub", "n high", "c")],
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_numbers_beside_categories_are_computed_with(name: str) -> None:
+    """Operators of whole numbers that leave some of them as they are."""
+    nodes = [
+        node("Gather", "x first", "k", axis=1),
+        node("Gather", "x second", "n", axis=1),
+        node("Gather", "t k", "e"),
+        *BESIDE[name],
+        node("Cast", "c", "f", to=FLOAT),
+        node("Unsqueeze", "f second2", "u"),
+        node("Concat", "e u", "a", axis=1),
+        node("Gemm", "a w", "y"),
+    ]
+    constants = {"first": np.int64(0), "second": np.int64(1), "second2": [1], "t": floats(4, 3), "w": floats(4, 2)}
+    constants |= {"low": np.int64(0), "high": np.int64(5)}
+    imported = check(
+        mixed(nodes, {"x": (INT64, ("N", 2))}, constants), {"x": np.stack([whole(4, 40), whole(60, 40)], 1)}
+    )
+    assert list(values_of(imported)) == [0]
+
+
+@pytest.mark.parametrize("sparse", ["Equal", "OneHotEncoder"])
+@pytest.mark.parametrize("kind", ["Greater", "Mod", "Clip", "int8"])
+def test_others_that_are_told_apart_are_refused(sparse: str, kind: str) -> None:
+    """Values beyond the categories have no end: no trial of some tells that all are alike."""
+    told = {
+        "Greater": [node("Greater", "x twelve", "t")],
+        "Mod": [node("Mod", "x twelve", "m"), node("Equal", "m six", "t")],
+        "Clip": [node("Clip", "x six twelve", "m"), node("Equal", "m twelve", "t")],
+        "int8": [node("Cast", "x", "m", to=TensorProto.INT8), node("Cast", "six", "s", to=TensorProto.INT8),
+                 node("Equal", "m s", "t")],
+    }  # fmt: skip
+    compared = [node("Equal", "x zero", "q"), node("Cast", "q", "o", to=FLOAT)]
+    listed = [
+        node("OneHotEncoder", "x", "h", cats_int64s=[0, 6], zeros=1, domain=ML),
+        node("Reshape", "h row", "o"),
+    ]
+    nodes = [
+        *(compared if sparse == "Equal" else listed),
+        *told[kind],
+        node("Cast", "t", "f", to=FLOAT),
+        node("Concat", "o f", "a", axis=1),
+        node("ReduceSum", "a axis", "y", keepdims=0),
+    ]
+    constants = {"zero": np.int64(0), "six": np.int64(6), "twelve": np.int64(12), "row": [-1, 4], "axis": [1]}
+    with pytest.raises(UnsupportedModelError):
+        import_onnx(mixed(nodes, {"x": (INT64, ("N", 2))}, constants))
+
+
+def test_others_of_narrow_inputs_are_what_they_are() -> None:
+    """No value of a byte stands beyond it."""
+    nodes = [
+        node("Equal", "x last", "q"),
+        node("Equal", "x first", "r"),
+        node("Or", "q r", "t"),
+        node("Cast", "t", "f", to=FLOAT),
+        node("Gemm", "f w", "y"),
+    ]
+    constants = {"last": np.uint8(255), "first": np.uint8(0), "w": floats(3, 2)}
+    kind = TensorProto.UINT8
+    values = np.array([[255, 0, 1], [3, 255, 255], [0, 7, 254]], np.uint8)
+    check(mixed(nodes, {"x": (kind, ("N", 3))}, constants), {"x": values})
 
 
 def test_quotients_of_whole_numbers_beside_categories_are_refused() -> None:
@@ -352,6 +461,29 @@ def test_numbers_of_64_bits_are_exact() -> None:
     assert category.find(np.array(large, object), "x").tolist() == [0, 1]
     with pytest.raises(InputError):
         category.find(np.array([2**53]), "x")
+
+
+def test_long_numbers_of_tables_are_exact(tmp_path: Path) -> None:
+    """Account numbers beyond those that floats hold, beside floats and alone, as numbers and as texts."""
+    accounts = [10**17 + count for count in range(4)]
+    nodes = [
+        node("OneHotEncoder", "account", "o", cats_int64s=accounts, zeros=0, domain=ML),
+        node("Reshape", "o row", "r"),
+        node("Concat", "r amount", "a", axis=1),
+        node("Gemm", "a w", "y"),
+    ]
+    proto = mixed(
+        nodes, {"account": (INT64, (None, 1)), "amount": (FLOAT, (None, 1))}, {"row": [-1, 4], "w": floats(5, 2)}
+    )
+    rows = {"account": np.array(accounts)[whole(4, 30)], "amount": floats(30)}
+    loaded = pronghorn.load(proto)
+    wanted = by_file(proto, {name: values[:, None] for name, values in rows.items()})
+    with (tmp_path / "rows.csv").open("w") as file:
+        file.write("account,amount\n" + "".join(f"{a},{b}\n" for a, b in zip(*rows.values(), strict=True)))
+    table = read_table(tmp_path / "rows.csv", categories=[0]).values
+    as_texts = {name: values.astype(str) for name, values in rows.items()}
+    for given in (Frame(rows), Frame(as_texts), Frame({**rows, "other": rows["amount"]}), rows, table):
+        np.testing.assert_allclose(loaded.run_float(given), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_other_models_are_as_they_were() -> None:
@@ -474,6 +606,13 @@ def test_unknown_categories_count_as_none() -> None:
     ):
         found = ROWS.encode(np.array([["a", 0, 8, 0], ["a", 0, 9, 0]], object), (7,), "x", ["k", "n", "g", "i"])
     assert not found[:, 3:5].any()
+
+
+def test_too_many_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of a hostile server, whose categories would take all memory."""
+    monkeypatch.setattr("pronghorn._categories.MOST_ENCODED", 100)
+    with pytest.raises(InputError, match="at most 14 rows at once"):
+        ROWS.encode(np.array([["a", 1, 3, 0]] * 20, object), (7,), "x")
 
 
 def test_spaces_beside_texts_do_not_matter() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 import pronghorn
-from helpers import check, floats, model, node, run_onnx
+from helpers import check, floats, model, node, run_native, run_onnx
 from pronghorn.errors import InputError, ModelFileError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
 
@@ -50,6 +51,23 @@ def test_scalers_are_affine(size: int) -> None:
     assert kinds(check(table([scaler]))) == ["input", "affine", "affine"]
     with pytest.raises(UnsupportedModelError, match="does not fit"):
         import_onnx(table([ml("Scaler", "x", "y", offset=[0.5] * 3, scale=[2.0] * size)]))
+
+
+def test_feature_vectorizers_join_columns() -> None:
+    nodes = [
+        ml("FeatureVectorizer", "a b", "f", inputdimensions=[1, 2]),
+        ml("Scaler", "f", "y", offset=[0.5, 1.0, 2.0], scale=[2.0, 3.0, 1.0]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ("N", size)) for name, size in {"a": 1, "b": 2}.items()
+    ]
+    proto = table(nodes)
+    del proto.graph.input[:]
+    proto.graph.input.extend(inputs)
+    row = floats(5, 3)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    wanted = session.run(None, {"a": row[:, :1], "b": row[:, 1:]})[0]
+    np.testing.assert_allclose(run_native(import_onnx(proto), row), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_imputers_have_nothing_to_fill_in() -> None:

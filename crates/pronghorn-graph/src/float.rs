@@ -29,7 +29,13 @@ const DEVIATIONS: [f64; 2] = [3.0, 4.0];
 const LEAST_PEAKS: f64 = 8.0;
 
 /// Ranges grow by this factor at most.
-const MOST_REACH: f64 = 2.0;
+const MOST_REACH: f64 = 8.0;
+
+/// So many of the largest magnitudes tell the tail.
+const MOST_TAIL: usize = 16;
+
+/// Ranges are to hold all images but one of so many.
+const RARE: f64 = 1000.0;
 
 /// Why the float network does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -98,7 +104,7 @@ pub struct ValueProfile {
     pub max: f32,
     /// Mean of the squares.
     pub mean_square: f64,
-    /// How far beyond these samples others like them may reach: a factor from 1 to 2. A few samples
+    /// How far beyond these samples others like them may reach: a factor from 1 to 8. A few samples
     /// whose largest magnitudes differ much tell little of the next.
     pub reach: f64,
 }
@@ -302,13 +308,14 @@ impl Statistics {
     }
 }
 
-/// The largest magnitudes of each image: their logarithms, summed, and their squares.
+/// The largest magnitudes of each image: their logarithms, summed, their squares, and the largest,
+/// in falling order.
 #[derive(Clone, Copy, Default)]
 struct Peaks {
     count: f64,
     sum: f64,
     squares: f64,
-    largest: f64,
+    largest: [f64; MOST_TAIL],
 }
 
 impl Peaks {
@@ -318,7 +325,16 @@ impl Peaks {
             self.count += 1.0;
             self.sum += logarithm;
             self.squares += logarithm * logarithm;
-            self.largest = self.largest.max(peak.into());
+            self.keep(peak.into());
+        }
+    }
+
+    /// One more of the largest, if it is one.
+    fn keep(&mut self, peak: f64) {
+        let at = self.largest.partition_point(|&larger| larger >= peak);
+        if let Some(later) = self.largest.get_mut(at..).filter(|later| !later.is_empty()) {
+            later.rotate_right(1);
+            later[0] = peak;
         }
     }
 
@@ -326,11 +342,11 @@ impl Peaks {
         self.count += other.count;
         self.sum += other.sum;
         self.squares += other.squares;
-        self.largest = self.largest.max(other.largest);
+        other.largest.iter().for_each(|&peak| self.keep(peak));
     }
 
-    /// [`ValueProfile::reach`]: to so many standard deviations of the logarithms, where there are
-    /// enough to tell.
+    /// [`ValueProfile::reach`]: where there are enough to tell, to so many standard deviations of
+    /// the logarithms, but not beyond what the largest tell.
     fn reach(&self, deviations: f64) -> f64 {
         if self.count < LEAST_PEAKS {
             return 1.0;
@@ -339,6 +355,16 @@ impl Peaks {
         let variance = (self.squares - self.sum * mean).max(0.0) / (self.count - 1.0);
         // Rounding is no deviation.
         let far = (mean + deviations * variance.sqrt() - 1e-9).exp();
-        (far / self.largest).clamp(1.0, MOST_REACH)
+        (far.min(self.tail()) / self.largest[0]).clamp(1.0, MOST_REACH)
+    }
+
+    /// The magnitude that one image in [`RARE`] exceeds, by the largest of these (Weissman's
+    /// estimate with Hill's tail index; de Haan and Ferreira, Extreme Value Theory, section 4.3).
+    fn tail(&self) -> f64 {
+        let count = (self.count / 4.0).clamp(4.0, MOST_TAIL as f64) as usize;
+        let (above, least) = (&self.largest[..count - 1], self.largest[count - 1]);
+        let logarithms = above.iter().map(|peak| (peak / least).ln());
+        let index = logarithms.sum::<f64>() / above.len() as f64;
+        least * (count as f64 * RARE / self.count).max(1.0).powf(index)
     }
 }

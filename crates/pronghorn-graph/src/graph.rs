@@ -193,6 +193,8 @@ pub enum Op {
     Exp,
     /// `exp(x) - 1`, only as the result, computed by the client in floating point.
     ExpM1,
+    /// Nothing: the values are probabilities, each from 0 to 1, and clients read them as such.
+    Probabilities,
     /// The natural logarithm, only as the result, computed by the client in floating point.
     Log,
     /// The square root, only as the result, computed by the client in floating point.
@@ -237,6 +239,7 @@ impl Op {
             },
             Self::Exp => "Exp",
             Self::ExpM1 => "ExpM1",
+            Self::Probabilities => "Probabilities",
             Self::Log => "Log",
             Self::Sqrt => "Sqrt",
             Self::Scale { .. } => "Scale",
@@ -253,6 +256,7 @@ impl Op {
                 | Self::Along { .. }
                 | Self::Exp
                 | Self::ExpM1
+                | Self::Probabilities
                 | Self::Log
                 | Self::Sqrt
                 | Self::Scale { .. }
@@ -269,6 +273,7 @@ impl Op {
             Self::Along { of, axis } => Finish::along(*of, *axis, input),
             Self::Exp => Some(Finish::Exp),
             Self::ExpM1 => Some(Finish::ExpM1),
+            Self::Probabilities => Some(Finish::Probabilities),
             Self::Log => Some(Finish::Log),
             Self::Sqrt => Some(Finish::Sqrt),
             Self::Scale { exponents } => Some(Finish::Scale {

@@ -28,7 +28,7 @@ use crate::{
 const MAGIC: [u8; 8] = *b"PRONGKPT";
 
 /// Of the bytes' layout. The plan in it has a format of its own.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 /// Why bytes are not a kept plan.
 #[derive(Debug, Error)]

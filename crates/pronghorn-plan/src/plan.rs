@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The format of [`Plan::to_bytes`]; a reader refuses any other.
-pub const FORMAT: u16 = 13;
+pub const FORMAT: u16 = 14;
 
 /// The model's name in a plan whose owner gives none.
 pub const MODEL: &str = "model";
@@ -53,7 +53,7 @@ pub struct Plan {
     /// opened, and that one is used. A power of two up to [`MOST_KEY_CHECKS`]; 1 opens none.
     pub key_checks: usize,
     /// The range of results on the owner's samples, widened and rounded outwards, in units of the
-    /// result. None where there were no samples, results are not exact, or they are a class alone.
+    /// result. None where there were no samples, or results are a class alone.
     /// A result beyond it is likely of an input unlike the samples.
     pub sampled: Option<[i32; 2]>,
     /// The model's names of its classes, in the order of its outputs; none where they are their
@@ -285,10 +285,12 @@ impl Plan {
 
     /// The client's knowledge after a run, in words.
     pub fn client_learns(&self) -> String {
-        self.trust.client_learns_with(match self.finish.last() {
-            Some(Finish::Class) => "the class of its input alone",
-            None | Some(Finish::Scale { .. }) => "its output",
-            Some(_) => "its output and the values that it is taken from",
+        let is_output =
+            |finish: &Finish| matches!(finish, Finish::Scale { .. } | Finish::Probabilities);
+        self.trust.client_learns_with(match self.finish.as_slice() {
+            [.., Finish::Class] => "the class of its input alone",
+            finish if finish.iter().all(is_output) => "its output",
+            _ => "its output and the values that it is taken from",
         })
     }
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pronghorn import _check, _native, _torch
 from pronghorn._arrays import Inputs, as_inputs, as_numbers, joined
 from pronghorn._categories import NO_CATEGORIES, Categories
-from pronghorn._columns import counted, frame_names, of_model, unusable
+from pronghorn._columns import as_input, counted, frame_names, listed, of_model, unusable
 from pronghorn._float import run_float
 from pronghorn._inputs import (
     BYTES,
@@ -150,12 +150,7 @@ def _load_module(case: _torch.Case, options: PlanOptions, *, shape: ShapeOption,
             continue
         model._exporter = exported.exporter
         if options.opening != "class":
-            try:
-                case.check(model._run_by_name, exported.probabilities())
-            except InputError:
-                # Made-up numbers are no categories.
-                if not model.categories.each:
-                    raise
+            case.check(model._run_by_name, exported.probabilities())
         return model
     raise refusals[0]
 
@@ -304,6 +299,13 @@ class Model(Shaped):
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
         names = tuple(columns or ()) or known or frame_names(samples)
+        inputs = of_model([(name, math.prod(shape)) for name, shape in self.inputs.items()])
+        if inputs and names and not (known or columns or counted(names)):
+            text = (
+                f"the samples' columns are taken in their order, since none has the name of an input: the model takes "
+                f"{listed(inputs)}, and the samples have {listed(names)}"
+            )
+            warnings.warn(text, InputWarning, stacklevel=stacklevel)
         problem = unusable(names)
         if problem is not None and not counted(names):
             text = f"clients give columns by their place, as the samples' names do not tell them apart: {problem}"
@@ -321,7 +323,7 @@ class Model(Shaped):
             found: the names of the table's columns.
         """
         inputs = of_model([(name, math.prod(shape)) for name, shape in self.inputs.items()])
-        keys = {name.strip().casefold() for name in found}
+        keys = {key.strip().casefold() for name in found for key in (name, as_input(name))}
         return self._options.columns or (inputs if any(name.casefold() in keys for name in inputs) else ())
 
     def run_float(self, inputs: Inputs) -> Floats:

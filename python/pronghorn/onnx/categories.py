@@ -21,18 +21,21 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 from pronghorn._categories import Categories, Category, Floats
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.lowering import Array
-from pronghorn.onnx.masks import MASKED, scored
+from pronghorn.onnx.masks import CHANGING, MASKED, MOVING, READERS
+from pronghorn.onnx.others import changing, told_apart
 from pronghorn.onnx.reading import names_read
-from pronghorn.onnx.registry import OF_SHAPES
-from pronghorn.onnx.tracing import ENCODERS, Evaluator, Kind, Trace, constants_of, listed, trace, type_of
+from pronghorn.onnx.registry import OF_SHAPES, name_of
+from pronghorn.onnx.tracing import ENCODERS, Evaluator, Kind, Trace, constants_of, listed, shifted, trace, type_of
 
 Shape = tuple[int, ...]
 
 LEFT_OUT = -100.0
 """The number in the place of a mask's in files: `exp(-100)` is 4e-44."""
 
-PROBES = (0, 1, 2, -1, -7, 50, 100, 120)
-"""Numbers that tell whether values are shifted alone. Bytes hold them."""
+PROBES = (0, 1, 2, 7, 50, 100, 120)
+"""Numbers that tell whether values are shifted. Bytes hold them."""
+
+TRUTHS = (0, 1)
 
 MOST_TABLE = 1 << 26
 """Elements of a table, and values of a row, at most."""
@@ -92,8 +95,10 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
     try:
         categories = _categories(original, constants, traced, evaluator)
         _add_masks(proto.graph, constants, traced)
-        traced = trace(proto.graph, constants, _kinds(categories, evaluator))
-        evaluator = Evaluator(original, opset, constants, traced)
+        traced, evaluator = _followed(
+            proto.graph, original, opset, constants, categories, _kinds(categories, evaluator)
+        )
+        categories = _closed(proto.graph, constants, traced, evaluator, categories)
         encoder = _Encoder(proto, constants, traced, evaluator, categories)
         encoded = encoder.encode()
     except UnsupportedModelError:
@@ -105,19 +110,120 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
     return Encoded(encoded, dict(evaluator.shapes), original, frozenset(encoder.whole))
 
 
+def _followed(
+    graph: GraphProto,
+    original: ModelProto,
+    opset: int,
+    constants: Mapping[str, Array],
+    categories: Mapping[int, Category],
+    kinds: Mapping[str, Kind],
+) -> tuple[Trace, Evaluator]:
+    """The nodes that compute with categories, and of numbers those alone that move them."""
+    ends = set[str]()
+    while True:
+        traced = trace(graph, constants, kinds, ends)
+        evaluator = Evaluator(original, opset, constants, traced)
+        found = changing(traced, evaluator, categories)
+        if not found:
+            return traced, evaluator
+        ends |= found
+
+
+def _closed(
+    graph: GraphProto,
+    constants: Mapping[str, Array],
+    traced: Trace,
+    evaluator: Evaluator,
+    categories: Mapping[int, Category],
+) -> dict[int, Category]:
+    """The categories, of which those that are numbers, too, have no others: 0 and 1, such as those of a mask.
+
+    Raises:
+        UnsupportedModelError: there may be any number beside categories that an encoder lists.
+        ValueError: there may be beside those that others compare with.
+    """
+    read = [name for name in _exits(graph, traced, evaluator) if _is_read(name, graph, _rest(graph, traced))]
+    compared = told_apart(traced, evaluator, constants, categories, [])
+    closed = dict(categories)
+    for place in told_apart(traced, evaluator, constants, categories, read):
+        category = categories[place]
+        if place not in compared and category.others == "alike" and set(category.values) <= set(TRUTHS):
+            closed[place] = Category(place, TRUTHS, "refused")
+            continue
+        if not traced.lookups and all(node.op_type not in ENCODERS for node in traced.encoders):
+            raise ValueError("numbers are compared")
+        (name,) = [name for name, places in evaluator.rows() if place in places]
+        raise UnsupportedModelError(
+            f"input {name!r} has values that are categories ({category.shown()}) and numbers, too: the model tells "
+            "others apart",
+            "give the numbers an input of their own, beside the categories",
+        )
+    return closed
+
+
+def _rest(graph: GraphProto, traced: Trace) -> list[NodeProto]:
+    """The nodes that stay: those that make no traced value, and those that compute shapes among them."""
+    gone = set(traced.values).union(*(node.output for node in traced.lookups))
+    return [node for node in graph.node if gone.isdisjoint(node.output)]
+
+
+def _exits(graph: GraphProto, traced: Trace, evaluator: Evaluator) -> list[str]:
+    """The traced values that the rest of the model reads."""
+    read = {entry.name for entry in graph.output}.union(*map(names_read, _rest(graph, traced)))
+    made = [name for node in traced.nodes for name in node.output]
+    return [name for name in (*evaluator.shapes, *made) if name in read and name in traced.values]
+
+
+def _is_read(name: str, graph: GraphProto, rest: Sequence[NodeProto]) -> bool:
+    """Whether a value is read for more than its shape."""
+    readers = [node.op_type for node in rest if name in names_read(node)]
+    return any(kind not in OF_SHAPES for kind in readers) or any(entry.name == name for entry in graph.output)
+
+
+def _masking(graph: GraphProto, nodes: Sequence[NodeProto], constants: Mapping[str, Array]) -> dict[str, float]:
+    """The values that a Softmax or the like alone reads, as they are or changed as masks are: what they are multiplied
+    by on the way."""
+    found = dict[str, float | None]((entry.name, None) for entry in graph.output)
+    for node in reversed(nodes):
+        kind, behind = name_of(node), [found[name] for name in node.output if name in found]
+        factor = None if None in behind else min((each for each in behind if each is not None), default=1.0)
+        if kind in READERS:
+            # Scores of classes may differ by more than a mask's number here.
+            factor = None if kind == "ArgMax" else 1.0
+        elif kind in ("Mul", "Div"):
+            factor = _scaled(node, constants, factor)
+        elif kind not in (*MOVING, *CHANGING) or kind == "Neg":
+            factor = None
+        for name in names_read(node) - set(constants):
+            others = found.get(name, factor)
+            found[name] = None if factor is None or others is None else min(factor, others)
+    return {name: factor for name, factor in found.items() if factor is not None}
+
+
+def _scaled(node: NodeProto, constants: Mapping[str, Array], factor: float | None) -> float | None:
+    """A factor times that of a product or a quotient; None where that is no number above zero."""
+    divides, number = node.op_type == "Div", constants.get(node.input[1])
+    number = number if number is not None or divides else constants.get(node.input[0])
+    if factor is None or number is None or number.size != 1 or not number.item() > 0:
+        return None
+    scale = float(number.item())
+    return factor / scale if divides else factor * scale
+
+
 def _add_masks(graph: GraphProto, constants: dict[str, Array], traced: Trace) -> None:
     """Scores that a Where replaces by a mask's number, as `masked_fill` does, as a sum with a mask."""
     nodes = list(graph.node)
-    are_scores = scored(nodes, constants)
+    masking = _masking(graph, nodes, constants)
     changed = list[NodeProto]()
     for node in nodes:
-        is_mask = node.op_type == "Where" and node.input[0] in traced.values and node.output[0] in are_scores
+        result = node.output[0]
+        is_mask = node.op_type == "Where" and node.input[0] in traced.values and result in masking
         choices = node.input[1:3] if is_mask else ()
-        other = next((name for name in choices if name in constants and (constants[name] <= MASKED).all()), None)
+        other = next((name for name in choices if _is_mask(constants.get(name), masking[result])), None)
         if other is None or all(name in constants for name in choices):
             changed.append(node)
             continue
-        result, zero = node.output[0], f"{node.output[0]}/zero"
+        zero = f"{result}/zero"
         constants[zero] = np.zeros((), np.float32)
         graph.initializer.append(numpy_helper.from_array(constants[zero], zero))
         chosen = [zero if name != other else name for name in choices]
@@ -129,6 +235,11 @@ def _add_masks(graph: GraphProto, constants: dict[str, Array], traced: Trace) ->
     copies = [copy.deepcopy(node) for node in changed]
     del graph.node[:]
     graph.node.extend(copies)
+
+
+def _is_mask(number: Array | None, factor: float) -> bool:
+    """Whether all of a constant masks places of scores that are multiplied by a factor."""
+    return number is not None and bool((number * min(1.0, factor) <= MASKED).all())
 
 
 def _may_have_categories(graph: GraphProto) -> bool:
@@ -190,7 +301,7 @@ def _categories(
         (source,) = [name for name in node.input if name in traced.values]
         if not _is_shifted(source, evaluator):
             continue
-        for place, shift in _shifted(source, evaluator):
+        for place, shift in shifted(source, evaluator):
             known = found.setdefault(place, _Known())
             values = known.values if node.op_type in ENCODERS else known.compared
             values += [value if isinstance(value, str) else value - shift for value in listed(node, constants)]
@@ -198,7 +309,7 @@ def _categories(
             known.is_strict |= node.op_type in ("LabelEncoder", "OneHot") or zeros != 1
     for node in traced.lookups:
         rows = len(constants[node.input[0]])
-        for place, shift in _shifted(node.input[1], evaluator):
+        for place, shift in shifted(node.input[1], evaluator):
             found.setdefault(place, _Known()).look_up(range(max(0, -shift), rows - shift))
     categories = {place: known.category(place) for place, known in sorted(found.items())}
     if all(len(category.values) == 1 for category in categories.values()):
@@ -242,14 +353,6 @@ def _with_other(category: Category) -> Category:
     return replace(category, values=(*category.values, category.other))
 
 
-def _shifted(name: str, evaluator: Evaluator) -> list[tuple[int, int]]:
-    """For each value of a traced tensor the place that it depends on, and what is added to it; of texts 0."""
-    places = evaluator.places(name).ravel()
-    values = evaluator.values(name, np.zeros((1, evaluator.count), object))[0].ravel()
-    shifts = [0 if isinstance(value, str) else int(value) for value in values.tolist()]
-    return list(zip(places.tolist(), shifts, strict=True))
-
-
 @dataclass
 class _Encoder:
     """Makes the new input, and the values that the rest of the model reads, of it."""
@@ -270,10 +373,11 @@ class _Encoder:
         if self.width == self.evaluator.count:
             # Rows would be taken for indicators.
             raise ValueError("each category is alone")
-        self.scored = scored(self._rest(), self.constants)
+        self.rest = _rest(self.graph, self.traced)
+        self.exits = _exits(self.graph, self.traced, self.evaluator)
+        self.masking = _masking(self.graph, self.rest, self.constants)
         self.made: list[NodeProto] = []
         self.whole: set[str] = set()
-        self.exits: list[str] = []
         if self.width > MOST_TABLE:
             raise UnsupportedModelError(
                 f"its inputs' categories take {self.width} indicators, more than {MOST_TABLE}",
@@ -285,7 +389,7 @@ class _Encoder:
 
     def encode(self) -> Categories:
         """Changes the model."""
-        self.exits = exits = self._exits()
+        exits = self.exits
         shapes = list(self.evaluator.shapes.values())
         sizes = {self._size(place) for place in self.categories}
         # Words of one vocabulary stay a series.
@@ -302,27 +406,14 @@ class _Encoder:
         self._replace((*row_shape, *sizes) if are_words else (self.width,))
         return Categories(tuple(self.categories.values()), row_shape)
 
-    def _exits(self) -> list[str]:
-        """The traced values that the rest of the model reads."""
-        read = {entry.name for entry in self.graph.output}.union(*map(names_read, self._rest()))
-        made = [name for node in self.traced.nodes for name in node.output]
-        return [name for name in (*self.evaluator.shapes, *made) if name in read and name in self.traced.values]
-
-    def _rest(self) -> list[NodeProto]:
-        """The nodes that stay: those that make no traced value, and those that compute shapes among them."""
-        gone = set(self.traced.values).union(*(node.output for node in self.traced.lookups))
-        return [node for node in self.graph.node if gone.isdisjoint(node.output)]
-
     def _make(self, result: str, places: Array, lookup: NodeProto | None) -> None:
         """Makes a value, or the rows that a lookup finds, of the row of numbers and indicators."""
         inner, flat = places.shape, places.ravel().tolist()
-        if lookup is None and self._is_read_for_shape(result):
+        if lookup is None and not _is_read(result, self.graph, self.rest):
             # Its values do not matter.
             self._finish(self._take(range(len(flat))), inner, result)
             return
         source = result if lookup is None else lookup.input[1]
-        self._refuse_changed(source, flat)
-        self._refuse_unlike(source, flat)
         tables, of_others = self._tables(source, flat)
         if lookup is not None:
             rows = self.constants[lookup.input[0]]
@@ -363,7 +454,7 @@ class _Encoder:
         if found.dtype.kind in "iu" and name in self.exits:
             self.whole.add(name)
         found = found.astype(np.float64).reshape(most + 1, -1, 1)
-        found = _bounded(found) if name in self.scored else found
+        found = _bounded(found, self.masking[name]) if name in self.masking else found
         if not np.isfinite(found).all():
             raise UnsupportedModelError(
                 f"{name!r} is infinite for some categories of the inputs",
@@ -376,45 +467,6 @@ class _Encoder:
             table = found[: self._size(place), at] - of_others[at] if place in self.categories else numbers
             tables.append(same.setdefault(table.tobytes(), table))
         return tables, of_others.astype(np.float32)
-
-    def _refuse_changed(self, name: str, places: Sequence[int]) -> None:
-        """Refuses numbers that the traced nodes do more with than move.
-
-        Raises:
-            ValueError: there is one.
-        """
-        row = np.zeros(self.evaluator.count, object)
-        kinds = {entry.name: type_of(entry.type.tensor_type).kind for entry in self.graph.input}
-        for source, of_input in self.evaluator.rows():
-            row[of_input.start : of_input.stop] = 1.5 if kinds[source] == "f" else 1
-        for place, category in self.categories.items():
-            row[place] = category.values[0]
-        found = self.evaluator.values(name, row[None]).ravel()
-        if any(place not in self.categories and found[at] != row[place] for at, place in enumerate(places)):
-            raise ValueError(f"{name} changes numbers")
-
-    def _refuse_unlike(self, name: str, places: Sequence[int]) -> None:
-        """Refuses values that differ over what is no category: they are numbers, too.
-
-        Raises:
-            ValueError: there is one.
-        """
-        is_open = np.array(
-            [place in self.categories and self.categories[place].others != "refused" for place in places]
-        )
-        if not is_open.any():
-            return
-        others = {place: category.others_like() for place, category in self.categories.items()}
-        rows = np.zeros((max(map(len, others.values())), self.evaluator.count), object)
-        for place, values in others.items():
-            is_strict = self.categories[place].others == "refused"
-            rows[:, place] = [
-                self.categories[place].values[0] if is_strict else values[min(at, len(values) - 1)]
-                for at in range(len(rows))
-            ]
-        found = self.evaluator.values(name, rows).reshape(len(rows), -1)[:, is_open]
-        if (found != found[:1]).any():
-            raise ValueError(f"{name} differs over values that are no categories")
 
     def _block(self, result: str, places: list[int], tables: list[Array]) -> Array:
         """One table of all: that of each value beside the columns of its own place, and 0 elsewhere."""
@@ -435,10 +487,6 @@ class _Encoder:
             f"{name!r} takes a table of {rows} x {columns} numbers for the categories of the inputs",
             "use smaller tables, and of one size for all positions",
         )
-
-    def _is_read_for_shape(self, name: str) -> bool:
-        readers = [node.op_type for node in self._rest() if name in names_read(node)]
-        return all(kind in OF_SHAPES for kind in readers) and all(entry.name != name for entry in self.graph.output)
 
     def _take(self, columns: Sequence[int]) -> str:
         """Columns of the row."""
@@ -476,19 +524,20 @@ class _Encoder:
         images = [entry.type.tensor_type.shape.dim[0].dim_value for entry in graph.input]
         batch = 1 if max(images) >= 1 else "N"
         entry = helper.make_tensor_value_info(self.source, TensorProto.FLOAT, [batch, *shape])
-        nodes = [copy.deepcopy(node) for node in (*self.made, *self._rest())]
+        nodes = [copy.deepcopy(node) for node in (*self.made, *self.rest)]
         del graph.node[:], graph.input[:]
         graph.node.extend(nodes)
         graph.input.append(entry)
 
 
-def _bounded(tables: Array) -> Array:
-    """Tables of a mask that is added to scores, in numbers that a network computes with: what is left out is so little
-    that its exponential is nothing beside others."""
-    left_out = tables <= MASKED
+def _bounded(tables: Array, factor: float) -> Array:
+    """Tables of a mask that is added to scores, which are multiplied by a factor behind it, in numbers that a network
+    computes with: what is left out is so little that its exponential is nothing beside others."""
+    factor = min(1.0, factor)
+    left_out = tables * factor <= MASKED
     if not left_out.any() or left_out.all():
         return tables
-    return np.where(left_out, tables[~left_out].min() + LEFT_OUT, tables)
+    return np.where(left_out, tables[~left_out].min() + LEFT_OUT / factor, tables)
 
 
 def _one_of(table: Array) -> int | None:

@@ -25,13 +25,15 @@ from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
-from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
+from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, PROBABILITIES, Lowering, Value
 from pronghorn.onnx.masks import attended, scored
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, before_layers, inside, lower, unsupported
+from pronghorn.onnx.probabilities import are_probabilities
 from pronghorn.onnx.reading import Source, initializers, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
+from pronghorn.onnx.tracing import constants_of
 from pronghorn.onnx.unrolling import has_loops, unroll
 
 Output = str | Sequence[str] | None
@@ -111,7 +113,8 @@ class ImportedModel:
         """The operators that end the model, such as `softmax`."""
         operators = [node["op"] for node in json.loads(self.graph_json)["nodes"]]
         # Such operators stand at the end of the graph only.
-        return [f"{op['of']}_along" if "of" in op else op["kind"] for op in operators if op["kind"] in FINISH]
+        ends = (*FINISH, PROBABILITIES)
+        return [f"{op['of']}_along" if "of" in op else op["kind"] for op in operators if op["kind"] in ends]
 
     @property
     def scales_bytes(self) -> bool:
@@ -203,6 +206,7 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
     lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
     lowering.parts = row.parts if row else {}
     lowering.start(source.name, sizes)
+    are_shares = row is None and are_probabilities(proto.graph, output_name, constants_of(proto, opset))
     _lower(_slim(proto, wanted), lowering, output_name, whole)
     outputs = {name: _output(lowering, name).inner for name in wanted}
     result = _output(lowering, output_name)
@@ -212,6 +216,9 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
     takes_batches = not one_image or (row is None and result.batched)
     title = name or str(proto.graph.name) or "model"
     nodes, last = _without_unread(lowering.nodes, result.index)
+    if not any(node["op"]["kind"] in FINISH for node in nodes) and are_shares:
+        ends = {"name": output_name, "op": {"kind": PROBABILITIES}, "inputs": [last], "shape": list(result.inner)}
+        nodes, last = [*nodes, ends], len(nodes)
     classes = max(2, math.prod(result.inner))
     are_indices = any(node["op"]["kind"] == "arg_max" for node in nodes)
     graph = {"name": title, "nodes": nodes, "output": last}

@@ -7,7 +7,7 @@ so that they are what they are in the file.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
@@ -101,8 +101,20 @@ class Trace:
     encoders: list[NodeProto] = field(default_factory=list)
 
 
-def trace(graph: GraphProto, constants: Mapping[str, Array], known: Mapping[str, Kind] = MappingProxyType({})) -> Trace:
-    """Follows the inputs of a graph; `known`: the kinds of those that are known better than by their types."""
+def trace(
+    graph: GraphProto,
+    constants: Mapping[str, Array],
+    known: Mapping[str, Kind] = MappingProxyType({}),
+    ends: Container[str] = (),
+) -> Trace:
+    """Follows the inputs of a graph.
+
+    Args:
+        graph: the graph.
+        constants: its constants by name.
+        known: the kinds of inputs that are known better than by their types.
+        ends: results that are not followed.
+    """
     kinds = {entry.name: _kind_of(entry.type.tensor_type.elem_type) for entry in graph.input}
     found = Trace(values=kinds | dict(known))
     shapes = set[str]()
@@ -119,7 +131,7 @@ def trace(graph: GraphProto, constants: Mapping[str, Array], known: Mapping[str,
             kind == "Gather" and node.input[0] in constants and node.input[1] in found.values and axis_of(node, 0) == 0
         ):
             found.lookups.append(node)
-        elif reads_values and _keeps_apart(node, found.values):
+        elif reads_values and node.output[0] not in ends and _keeps_apart(node, found.values):
             found.values.update(dict.fromkeys(node.output, _made_kind(node, found.values, constants)))
             found.nodes.append(node)
             found.encoders += [node] if kind in ENCODERS or _compares(node, found.values, constants) else []
@@ -206,6 +218,9 @@ class Evaluator:
         """Values of that row."""
         fixed = [entry.type.tensor_type.shape.dim[0].dim_value for entry in proto.graph.input]
         self._images = 1 if max(fixed) >= 1 else 2
+        types = [type_of(entry.type.tensor_type) for entry in proto.graph.input]
+        self.widest = max((kind.itemsize for kind in types if kind.kind in "iu"), default=8)
+        """Bytes of the inputs' whole numbers."""
         self._runs: dict[tuple[str, str | None], ReferenceEvaluator] = {}
 
     def rows(self) -> list[tuple[str, range]]:
@@ -238,9 +253,18 @@ class Evaluator:
             return self._run(name, rows, None)
         return np.concatenate([self._run(name, rows[at : at + 1], None) for at in range(len(rows))])
 
+    def behind(self, name: str) -> list[NodeProto]:
+        """The traced nodes that a value depends on, in their order."""
+        needed, kept = {name}, []
+        for node in reversed(self._traced.nodes):
+            if not needed.isdisjoint(node.output):
+                kept.append(node)
+                needed |= names_read(node)
+        return kept[::-1]
+
     def _run(self, name: str, rows: Array, bare: str | None) -> Array:
         """`bare`: the operator in whose place nodes move values and do nothing else with them; None: as they are."""
-        nodes = self._behind(name)
+        nodes = self.behind(name)
         read = set().union({name}, *map(names_read, nodes))
         feeds = {source: self._part(source, rows, bare is not None) for source in self.shapes if source in read}
         if name in feeds:
@@ -259,15 +283,6 @@ class Evaluator:
         part = rows[:, start : start + math.prod(self.shapes[source])]
         shape = self.shapes[source] if len(tensor.shape.dim) > 1 else ()
         return part.reshape(len(rows), *shape).astype(np.int64 if is_bare else type_of(tensor))
-
-    def _behind(self, name: str) -> list[NodeProto]:
-        """The traced nodes that a value depends on."""
-        needed, kept = {name}, []
-        for node in reversed(self._traced.nodes):
-            if not needed.isdisjoint(node.output):
-                kept.append(node)
-                needed |= names_read(node)
-        return kept[::-1]
 
     def _evaluator(self, name: str, nodes: list[NodeProto], sources: list[str], bare: str | None) -> ReferenceEvaluator:
         stored = {each: self._constants[each] for node in nodes for each in node.input if each in self._constants}
@@ -317,6 +332,14 @@ def type_of(tensor: TypeProto.Tensor) -> np.dtype[Any]:
     """The type of an input's values."""
     kind = tensor.elem_type
     return np.dtype(object) if kind == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(kind)
+
+
+def shifted(name: str, evaluator: Evaluator) -> list[tuple[int, int]]:
+    """For each value of a traced tensor the place that it depends on, and what is added to it; of texts 0."""
+    places = evaluator.places(name).ravel()
+    values = evaluator.values(name, np.zeros((1, evaluator.count), object))[0].ravel()
+    shifts = [0 if isinstance(value, str) else int(value) for value in values.tolist()]
+    return list(zip(places.tolist(), shifts, strict=True))
 
 
 def listed(node: NodeProto, constants: Mapping[str, Array]) -> list[str | int]:

@@ -21,7 +21,8 @@ use crate::{
     share::{Batch, Share},
 };
 
-/// An answer of which more than this fraction lies outside its range is none.
+/// An answer of which more than this fraction lies outside its range is none, unless as many of its
+/// copies agree.
 const MOST_OUTSIDE: u64 = 8;
 
 /// Sends the encrypted input, receives the encrypted result, and holds it in the clear.
@@ -183,12 +184,26 @@ fn decrypt_row<W: Word>(
     }
     let (saturated, outside) = (outside(&slots.re[..integers.len()]), outside(&slots.re));
     let all = slots.re.len() as u64;
+    let agree = copies_agree(&slots.re, integers.len(), (high - low) / unit);
     slots.re.zeroize();
     slots.im.zeroize();
-    // An image like none of the samples has results beyond the range. Where the answer as a whole
-    // is not what was computed (another server, damage, a modulus that overflowed), all slots are
-    // anything.
-    Ok((saturated, outside > all / MOST_OUTSIDE))
+    // An image like none of the samples has results beyond the range, and all copies of it have the
+    // same. Where the answer as a whole is not what was computed (another server, damage, a modulus
+    // that overflowed), all slots are anything.
+    Ok((saturated, outside > all / MOST_OUTSIDE && !agree))
+}
+
+/// Whether slots beyond the first `images` repeat these, as all inputs do: no two of a result differ
+/// by a [`MOST_OUTSIDE`]th of the range `width`, but for as large a part of them. Without as many
+/// copies nothing agrees.
+fn copies_agree(slots: &[f64], images: usize, width: f64) -> bool {
+    let most = slots.len() / MOST_OUTSIDE as usize;
+    let near = width / MOST_OUTSIDE as f64;
+    let copies = slots.len() - images;
+    let differ = (images..slots.len())
+        .filter(|&slot| (slots[slot] - slots[slot % images]).abs() > near)
+        .count();
+    copies > most && differ <= most
 }
 
 impl<W: Word> Protocol for EncryptedClient<W> {

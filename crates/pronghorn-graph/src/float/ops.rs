@@ -132,6 +132,7 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
         | Op::Along { .. }
         | Op::Exp
         | Op::ExpM1
+        | Op::Probabilities
         | Op::Log
         | Op::Sqrt
         | Op::Scale { .. } => match node.op.finish(shape_of(0)) {

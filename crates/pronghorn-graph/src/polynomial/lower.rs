@@ -178,6 +178,7 @@ impl Lowering<'_> {
             | Op::Along { .. }
             | Op::Exp
             | Op::ExpM1
+            | Op::Probabilities
             | Op::Log
             | Op::Sqrt
             | Op::Scale { .. } => {

@@ -317,6 +317,7 @@ impl<'a> Builder<'a> {
             | Op::Along { .. }
             | Op::Exp
             | Op::ExpM1
+            | Op::Probabilities
             | Op::Log
             | Op::Sqrt
             | Op::Scale { .. } => {

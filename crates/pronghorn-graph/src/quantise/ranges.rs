@@ -3,6 +3,7 @@
 use super::{function::leave_room, scale::Range};
 use crate::{
     float::{Profile, ValueProfile},
+    function::Span,
     graph::{Graph, Node, Op},
 };
 
@@ -10,26 +11,56 @@ use crate::{
 /// whether changes of precision are.
 pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
     let positive = are_positive(graph, profile);
-    let of_value = |(index, value): (usize, &ValueProfile)| {
-        let range = match graph.nodes[index].op {
+    let of_value = |(index, value): (usize, &ValueProfile), before: &[Range]| {
+        let node = &graph.nodes[index];
+        let range = match node.op {
             Op::Clip { min, max } => Range::of(value, margin).clipped([min, max]),
             Op::Input => Range::of(value, 1.0),
             _ if positive[index] => Range::of(value, margin),
             _ => Range::of(value, margin).across(value, margin),
+        };
+        let range = match image(&node.op, |input| before[node.inputs[input]]) {
+            Some(image) => range.within(image),
+            None => range,
         };
         match costly && may_saturate(graph, index) {
             true => range.saturating(),
             false => range,
         }
     };
-    let values = profile.values.iter().enumerate();
-    let mut ranges: Vec<Range> = values.map(of_value).collect();
+    let mut ranges = Vec::with_capacity(graph.nodes.len());
+    for value in profile.values.iter().enumerate() {
+        ranges.push(of_value(value, &ranges));
+    }
     leave_room(graph, profile, margin, &mut ranges);
     if costly {
         share(graph, &mut ranges);
     }
     ranges
 }
+
+/// What a function makes of all arguments in a range; `None` for other operators, and where the
+/// range of the argument is another ([`leave_room`]).
+fn image(op: &Op, range_of: impl Fn(usize) -> Range) -> Option<Range> {
+    let at: &dyn Fn(f64) -> f64 = match op {
+        Op::Function { function } if function.span() != Span::Positive => &|x| function.at(x),
+        Op::LeakyRelu { alpha } => &|x| if x < 0.0 { x * f64::from(*alpha) } else { x },
+        _ => return None,
+    };
+    let Range { low, high, .. } = range_of(0);
+    let step = (high - low) / f64::from(POINTS);
+    let values = (0..=POINTS).map(|point| at(low + step * f64::from(point)));
+    let ends = |[low, high]: [f64; 2], value: f64| [low.min(value), high.max(value)];
+    let [low, high] = values.fold([f64::INFINITY, f64::NEG_INFINITY], ends);
+    (low.is_finite() && high.is_finite()).then_some(Range {
+        low,
+        high,
+        saturates: false,
+    })
+}
+
+/// Points at which a function is looked at: its extremes are flat.
+const POINTS: u16 = 512;
 
 /// Whether each value is at least zero on all inputs like the samples: those of functions that are,
 /// and what layers of such weights, moves and sums make of such values.
@@ -41,6 +72,10 @@ fn are_positive(graph: &Graph, profile: &Profile) -> Vec<bool> {
         positive.push(match node.op {
             Op::Input => profile.values[0].min >= 0.0,
             Op::Relu | Op::Square => true,
+            Op::Clip { min, max } => {
+                let is_above = |bound: Option<f32>| bound.is_some_and(|bound| bound >= 0.0);
+                is_above(min) || (of_inputs && max.is_none_or(|max| max >= 0.0))
+            }
             Op::Function { function } if function.is_positive() => true,
             Op::Function { function } => function.keeps_sign() && of_inputs,
             ref op => of_inputs && op.tensors().all(has_no_sign),

@@ -35,7 +35,7 @@ pub(super) struct Range {
     pub saturates: bool,
 }
 
-/// The largest margin beyond zero: that of few samples. Rows of features have a larger one.
+/// The largest margin at the end that is nearer to zero: that of few samples. Rows of features have a larger one.
 const MOST_ACROSS: f32 = 1.375;
 
 impl Range {
@@ -76,22 +76,33 @@ impl Range {
         }
     }
 
-    /// The range of a value that has one sign on all samples, and on few others may have both: beyond
-    /// zero as far as beyond the samples.
+    /// The range of a value that may have both signs: at the end nearer to zero as much room as at the
+    /// other, since one small value of a sign tells little of others. Zero is an end of its own.
     pub(super) fn across(self, profile: &ValueProfile, margin: f32) -> Self {
         let (low, high) = (f64::from(profile.min), f64::from(profile.max));
-        let room = (f64::from(margin.min(MOST_ACROSS)) - 1.0) * (high - low);
+        let size = (high - low).min(low.abs().max(high.abs()));
+        let room = (f64::from(margin.min(MOST_ACROSS)) - 1.0) * size;
         Self {
-            low: if low > 0.0 {
-                self.low.min(low - room)
-            } else {
+            low: if low == 0.0 {
                 self.low
-            },
-            high: if high < 0.0 {
-                self.high.max(high + room)
             } else {
-                self.high
+                self.low.min(low - room)
             },
+            high: if high == 0.0 {
+                self.high
+            } else {
+                self.high.max(high + room)
+            },
+            ..self
+        }
+    }
+
+    /// The part of the range that is in another.
+    pub(super) fn within(self, other: Self) -> Self {
+        let high = self.high.min(other.high).max(other.low);
+        Self {
+            low: self.low.max(other.low).min(high),
+            high,
             ..self
         }
     }
@@ -397,6 +408,8 @@ mod tests {
         assert_eq!(across(0.5, 4.5, 2.0), range(-1.0, 9.0));
         assert_eq!(across(0.5, 4.5, 1.0), range(0.5, 4.5));
         assert_eq!(across(0.0, 4.0, 1.25), range(0.0, 5.0));
-        assert_eq!(across(-1.0, 4.0, 1.25), range(-1.25, 5.0));
+        assert_eq!(across(-1.0, 4.0, 1.25), range(-2.0, 5.0));
+        assert_eq!(across(-4.0, 0.5, 1.25), range(-5.0, 1.5));
+        assert_eq!(across(-4.0, 4.0, 1.25), range(-5.0, 5.0));
     }
 }

@@ -326,9 +326,9 @@ fn planned(
         (built, _) => built,
     };
     let sampled = &survey.profile.values[graph.tail().0];
-    Ok(match options.samples.is_some() && method.gains {
+    Ok(match options.samples.is_some() {
         true => {
-            let divides = !is_scaled && graph.has_positive_functions();
+            let divides = method.gains && !is_scaled && graph.has_positive_functions();
             let deviations = divides.then(|| samples::deviations(all, elements));
             with_sampled(built?, [sampled.min, sampled.max], deviations)
         }

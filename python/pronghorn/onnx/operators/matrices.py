@@ -82,7 +82,7 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
         extra = max(0, matrix.ndim - 2 - len(outer))
         sizes = matrix.shape[extra:]
         are_parts = all(own in (1, part) for own, part in zip(sizes[-3::-1], outer[::-1], strict=False))
-        if are_parts and math.prod(matrix.shape[:extra]) == 1 and sizes[-2 if left else -1] == size:
+        if are_parts and matrix.shape[:extra] in ((), (1,)) and sizes[-2 if left else -1] == size:
             matrices = np.broadcast_to(matrix.reshape(sizes), (*outer, *sizes[-2:])).reshape(-1, *sizes[-2:])
             return _by_parts(lowering, site, value, matrices, left)
     problem = f"a matrix of shape {list(matrix.shape)} with a value of shape {list(value.shape)} is not supported"

@@ -223,7 +223,7 @@ def _concat(lowering: Lowering, site: Site) -> Value:
     names = enumerate(site.node.input)
     takes = [(lowering.required if name in lowering.constants else lowering.score, at) for at, name in names]
     parts = [take(site, at) for take, at in takes]
-    made = _joined(lowering, site, [part[0] if isinstance(part, tuple) else part for part in parts])
+    made = joined(lowering, site, [part[0] if isinstance(part, tuple) else part for part in parts])
     masks = [part[1] for part in parts if isinstance(part, tuple) and part[1] is not None]
     if not masks:
         return made
@@ -240,11 +240,11 @@ def _no_and_yes(lowering: Lowering, site: Site) -> Value:
     if value.shape == (1, 1) and site.axis(site.integer("axis", 1), 2) == 1 and not lowering.is_within(site):
         scores = lowering.linear(site, value, np.array([[-0.5], [0.5]]), np.zeros(2))
         return lowering.emit(site, {"kind": "softmax"}, [scores], scores.inner)
-    scores = _joined(lowering, site, [lowering.affine(site, value, mul=-1.0), value])
+    scores = joined(lowering, site, [lowering.affine(site, value, mul=-1.0), value])
     return lowering.in_shape_of(scores, lowering.emit(site, {"kind": "sigmoid"}, [scores], scores.inner))
 
 
-def _joined(lowering: Lowering, site: Site, inputs: Sequence[Value | Array]) -> Value:
+def joined(lowering: Lowering, site: Site, inputs: Sequence[Value | Array]) -> Value:
     """Values and constants behind each other along the node's axis."""
     shapes = [each.shape for each in inputs]
     values = [each for each in inputs if isinstance(each, Value)]

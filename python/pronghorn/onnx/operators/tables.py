@@ -10,6 +10,7 @@ from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.exponentials import softmax_within
 from pronghorn.onnx.operators.normalisations import of_sum_one, of_unit_length
+from pronghorn.onnx.operators.shapes import joined
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -22,6 +23,11 @@ def _scaler(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     offset, scale = (np.array(site.numbers(name) or [neutral]) for name, neutral in (("offset", 0.0), ("scale", 1.0)))
     return lowering.affine(site, lowering.affine(site, value, add=-offset), mul=scale)
+
+
+@operator("ai.onnx.ml.FeatureVectorizer")
+def _feature_vectorizer(lowering: Lowering, site: Site) -> Value:
+    return joined(lowering, site, [lowering.value(site, position) for position in range(len(site.node.input))])
 
 
 @operator("ai.onnx.ml.Imputer")
