@@ -447,6 +447,24 @@ def test_a_text_that_is_compared_beside_its_encoder() -> None:
     check(mixed(nodes, {"x": (TEXT, (None, 1))}, constants, 19), {"x": texts(["a", "b", "?"], 20, 1)})
 
 
+@pytest.mark.parametrize("default", [{"default_int64": -1}, {"default_int64": 7}, {}])
+def test_others_have_the_default_of_an_encoder_that_says_one(default: dict[str, int]) -> None:
+    """As `OrdinalEncoder(handle_unknown="use_encoded_value")` of scikit-learn is exported."""
+    nodes = [
+        node("LabelEncoder", "x", "k", keys_strings=["a", "b", "c"], values_int64s=[0, 1, 2], domain=ML, **default),
+        node("Cast", "k", "f", to=FLOAT),
+        node("Gemm", "f w", "y"),
+    ]
+    proto = mixed(nodes, {"x": (TEXT, (None, 2))}, {"w": floats(2, 2)})
+    rows = {"x": texts(["a", "b", "c", "?"], 20, 2)}
+    if default:
+        with pytest.warns(InputWarning, match="no category that the model knows: a, b, c"):
+            check(proto, rows)
+        return
+    with pytest.raises(InputError, match="no category that the model knows"):
+        check(proto, rows)
+
+
 def test_tables_of_few_nodes_may_be_too_large() -> None:
     nodes = [node("OneHot", "x depth values", "o", axis=-1), node("Flatten", "o", "f"), node("ReduceSum", "f", "y")]
     constants = {"depth": np.int64(20_000), "values": np.array([0, 1], np.float32)}

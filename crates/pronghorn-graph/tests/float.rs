@@ -328,3 +328,32 @@ fn ranges_reach_beyond_samples_that_differ() {
     many[7] = 1.2;
     assert_eq!(reach(&many), 1.0);
 }
+
+/// The largest of values with a long tail are far from one another, and those of others near.
+#[test]
+fn ranges_reach_farther_where_tails_are_long() {
+    let reach = |peaks: &[f32]| {
+        let mut net = Net::new(&[1], 5);
+        net.same(Op::Relu, 0);
+        let profile = float::profile(&net.graph, peaks, peaks.len()).unwrap();
+        profile.values[1].reach
+    };
+    let quantiles = |value: fn(f32) -> f32| {
+        let all = (0..64u8).map(|at| value((f32::from(at) + 0.5) / 64.0));
+        all.collect::<Vec<f32>>()
+    };
+    // One in x is larger than x, than x^(1/3), and than 2 ln x.
+    let heavy = reach(&quantiles(|rank| 1.0 / (1.0 - rank)));
+    let light = reach(&quantiles(|rank| (1.0 - rank).powf(-1.0 / 3.0)));
+    let exponential = reach(&quantiles(|rank| -2.0 * (1.0 - rank).ln()));
+    let uniform = reach(&quantiles(|rank| 1.0 + rank));
+    assert!(
+        heavy == 8.0 && light > 1.6 && light < 3.5,
+        "{heavy} {light}"
+    );
+    assert!(
+        exponential > 1.2 && exponential < light,
+        "{exponential} {light}"
+    );
+    assert!(uniform < 1.5, "{uniform}");
+}

@@ -297,7 +297,6 @@ def _categories(
     """The values of a row that are categories, by place."""
     found = dict[int, _Known]()
     for node in traced.encoders:
-        zeros = next((attribute.i for attribute in node.attribute if attribute.name == "zeros"), 1)
         (source,) = [name for name in node.input if name in traced.values]
         if not _is_shifted(source, evaluator):
             continue
@@ -305,8 +304,7 @@ def _categories(
             known = found.setdefault(place, _Known())
             values = known.values if node.op_type in ENCODERS else known.compared
             values += [value if isinstance(value, str) else value - shift for value in listed(node, constants)]
-            # OneHot takes numbers below zero for others from the end.
-            known.is_strict |= node.op_type in ("LabelEncoder", "OneHot") or zeros != 1
+            known.is_strict |= _refuses_others(node)
     for node in traced.lookups:
         rows = len(constants[node.input[0]])
         for place, shift in shifted(node.input[1], evaluator):
@@ -323,6 +321,15 @@ def _categories(
                 "encode them in the model (OneHotEncoder, OrdinalEncoder), or leave them out",
             )
     return categories
+
+
+def _refuses_others(encoder: NodeProto) -> bool:
+    """Whether a node takes no other values than it lists. OneHot takes numbers below zero for others from the end, and
+    a LabelEncoder of scikit-learn has a default where it takes others."""
+    if encoder.op_type == "LabelEncoder":
+        defaults = [each for each in encoder.attribute if each.name in ("default_float", "default_int64")]
+        return not defaults or any(math.isnan(each.f) for each in defaults)
+    return encoder.op_type == "OneHot" or any(each.name == "zeros" and each.i != 1 for each in encoder.attribute)
 
 
 def _is_shifted(name: str, evaluator: Evaluator) -> bool:

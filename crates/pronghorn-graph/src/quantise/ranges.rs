@@ -39,17 +39,30 @@ pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) ->
     ranges
 }
 
-/// What a function makes of all arguments in a range; `None` for other operators, and where the
-/// range of the argument is another ([`leave_room`]).
+/// What a function, a pool or a move makes of all arguments in a range; `None` for other operators,
+/// and where the range of the argument is another ([`leave_room`]).
 fn image(op: &Op, range_of: impl Fn(usize) -> Range) -> Option<Range> {
-    let at: &dyn Fn(f64) -> f64 = match op {
-        Op::Function { function } if function.span() != Span::Positive => &|x| function.at(x),
-        Op::LeakyRelu { alpha } => &|x| if x < 0.0 { x * f64::from(*alpha) } else { x },
-        _ => return None,
-    };
-    let Range { low, high, .. } = range_of(0);
+    match op {
+        Op::Function { function } if function.span() != Span::Positive => {
+            values_at(|x| function.at(x), range_of(0))
+        }
+        Op::LeakyRelu { alpha } => {
+            let slope = f64::from(*alpha);
+            values_at(|x| if x < 0.0 { x * slope } else { x }, range_of(0))
+        }
+        // A mean may count zeros around the image.
+        Op::AveragePool { .. } => values_at(|x| x, range_of(0)).map(Range::with_zero),
+        Op::MaxPool { .. } | Op::GlobalAveragePool => values_at(|x| x, range_of(0)),
+        Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => values_at(|x| x, range_of(0)),
+        _ => None,
+    }
+}
+
+/// The range of a function's values over arguments; `None` where it has no end.
+fn values_at(function: impl Fn(f64) -> f64, argument: Range) -> Option<Range> {
+    let Range { low, high, .. } = argument;
     let step = (high - low) / f64::from(POINTS);
-    let values = (0..=POINTS).map(|point| at(low + step * f64::from(point)));
+    let values = (0..=POINTS).map(|point| function(low + step * f64::from(point)));
     let ends = |[low, high]: [f64; 2], value: f64| [low.min(value), high.max(value)];
     let [low, high] = values.fold([f64::INFINITY, f64::NEG_INFINITY], ends);
     (low.is_finite() && high.is_finite()).then_some(Range {
@@ -132,5 +145,39 @@ fn share(graph: &Graph, ranges: &mut [Range]) {
             }
             (op, _) => shares[index] = *op == Op::Input || op.is_activation(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::function::Function;
+
+    fn range(low: f64, high: f64) -> Range {
+        Range {
+            low,
+            high,
+            saturates: false,
+        }
+    }
+
+    #[test]
+    fn functions_bound_their_values() {
+        let of = |op: Op, argument| image(&op, |_| argument).map(|image| [image.low, image.high]);
+        let silu = Op::Function {
+            function: Function::Swish { beta: 1.0 },
+        };
+        let [low, high] = of(silu, range(-8.0, 4.0)).unwrap();
+        assert!((low + 0.2785).abs() < 1e-3 && (high - 3.928).abs() < 1e-3);
+        let leaky = || Op::LeakyRelu { alpha: 0.125 };
+        assert_eq!(of(leaky(), range(-8.0, 4.0)), Some([-1.0, 4.0]));
+        assert_eq!(of(Op::Reshape, range(-8.0, 4.0)), Some([-8.0, 4.0]));
+        assert_eq!(of(Op::Add, range(-8.0, 4.0)), None);
+        assert_eq!(of(leaky(), Range::ALL), None);
+        // Roots have ranges of their own.
+        let root = Op::Function {
+            function: Function::Sqrt,
+        };
+        assert_eq!(of(root, range(1.0, 4.0)), None);
     }
 }

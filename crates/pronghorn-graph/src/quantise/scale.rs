@@ -97,6 +97,15 @@ impl Range {
         }
     }
 
+    /// The range, and zero.
+    pub(super) fn with_zero(self) -> Self {
+        Self {
+            low: self.low.min(0.0),
+            high: self.high.max(0.0),
+            ..self
+        }
+    }
+
     /// The part of the range that is in another.
     pub(super) fn within(self, other: Self) -> Self {
         let high = self.high.min(other.high).max(other.low);

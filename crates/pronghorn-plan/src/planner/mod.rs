@@ -61,6 +61,11 @@ use crate::{
 /// Samples on which the planner measures the error, at most.
 const FIDELITY_IMAGES: usize = 64;
 
+/// Up to so many where they cost a [`CHEAP`]th, as rows do: few of them are near the border of two
+/// classes, where errors are largest.
+const MOST_FIDELITY: usize = 256;
+const CHEAP: u64 = 40;
+
 /// Multiply-adds of those samples, at most.
 const FIDELITY_WORK: u64 = 2_000_000_000;
 
@@ -235,6 +240,7 @@ fn planned(
         false => Cow::Owned(samples::gathered(all, elements, &kept)),
     };
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
+    let tests = affordable(method.fidelity_work / CHEAP).clamp(tests, MOST_FIDELITY);
     let mut halves = samples::split(images, tests.min(images.div_ceil(2)));
     let gathered = |chosen: &[usize]| samples::gathered(&samples, elements, chosen);
     let before = graph;
