@@ -465,6 +465,38 @@ def test_others_have_the_default_of_an_encoder_that_says_one(default: dict[str, 
         check(proto, rows)
 
 
+def test_texts_that_are_filled_in_before_their_encoder() -> None:
+    """As a SimpleImputer of texts is exported."""
+    nodes = [
+        node("Equal", "x none", "e"),
+        node("Where", "e fill x", "z"),
+        node("OneHotEncoder", "z", "o", cats_strings=["?", "a", "b"], zeros=1, domain=ML),
+        node("Reshape", "o row", "r"),
+        node("Gemm", "r w", "y"),
+    ]
+    constants = {"none": np.array("", object), "fill": np.array("?", object), "row": [-1, 3], "w": floats(3, 2)}
+    rows = {"x": texts(["a", "b", "?", "", "zzz"], 30, 1)}
+    with pytest.warns(InputWarning, match="no category that the model knows"):
+        check(mixed(nodes, {"x": (TEXT, (None, 1))}, constants, 19), rows)
+
+
+@pytest.mark.parametrize("opset", [17, 18])
+def test_sums_of_indicators_of_one_value(opset: int) -> None:
+    """As `OneHotEncoder(min_frequency=)` is exported: what is rare has one indicator."""
+    nodes = [
+        node("OneHotEncoder", "x", "o", cats_strings=["a", "b", "c", "d"], zeros=1, domain=ML),
+        node("Reshape", "o row", "r"),
+        node("Gather", "r often", "f", axis=1),
+        node("Gather", "r rarely", "g", axis=1),
+        node("ReduceSum", "g axis", "s"),
+        node("Concat", "f s", "c", axis=1),
+        node("Gemm", "c w", "y"),
+    ]
+    constants = {"row": [-1, 4], "often": [0, 2], "rarely": [1, 3], "axis": [1], "w": floats(3, 2)}
+    imported = check(mixed(nodes, {"x": (TEXT, (None, 1))}, constants, opset), {"x": texts(list("abcd"), 20, 1)})
+    assert {each["op"]["kind"] for each in json.loads(imported.graph_json)["nodes"]} == {"input", "dense"}
+
+
 def test_tables_of_few_nodes_may_be_too_large() -> None:
     nodes = [node("OneHot", "x depth values", "o", axis=-1), node("Flatten", "o", "f"), node("ReduceSum", "f", "y")]
     constants = {"depth": np.int64(20_000), "values": np.array([0, 1], np.float32)}

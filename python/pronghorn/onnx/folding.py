@@ -25,11 +25,15 @@ RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rando
 QUANTISED = 21
 """The version of QuantizeLinear and DequantizeLinear, which holds for the older ones: the onnx package lacks those."""
 
+OF_TABLES = 3
+"""The version of operators of tables, as scikit-learn's exporter writes them."""
+
 
 def is_constant(constants: Container[str], node: NodeProto) -> bool:
-    """Whether all of a standard node's inputs are among `constants`, and its outputs then are constants too."""
+    """Whether all inputs of a standard node, or of a LabelEncoder, are among `constants`, and its outputs then are
+    constants too."""
     known = all(name in constants for name in node.input if name)
-    return known and name_of(node) == node.op_type not in RANDOM
+    return known and name_of(node) in (node.op_type, "ai.onnx.ml.LabelEncoder") and node.op_type not in RANDOM
 
 
 def has_graphs(node: NodeProto) -> bool:
@@ -94,7 +98,8 @@ def _evaluate(node: NodeProto, feeds: dict[str, Array], opset: int) -> list[Arra
     graph = helper.make_graph([node], "fold", inputs, outputs)
     if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
         opset = max(opset, QUANTISED)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", OF_TABLES)]
+    model = helper.make_model(graph, opset_imports=opsets)
     with np.errstate(all="ignore"):
         return [np.asarray(result) for result in ReferenceEvaluator(model).run(None, feeds)]
 

@@ -52,10 +52,19 @@ def told_apart(
     found, bare = set[int](), set(evaluator.shapes)
     if not known:
         return []
+    row = np.zeros(evaluator.count, object)
+    for place, category in categories.items():
+        row[place] = category.values[0] if category.others == "refused" else category.other
     for node in traced.nodes:
         for source in bare.intersection(node.input):
-            values = [(known[place], place, shift) for place, shift in shifted(source, evaluator) if place in known]
+            values = [
+                (known[place], place, shift) for place, shift in shifted(source, evaluator, row) if place in known
+            ]
             if node.op_type in OF_SHAPES or not values:
+                continue
+            if node.op_type == "Where" and node.input[0] not in bare:
+                # Others have one condition: they stay as they are, or all become a constant.
+                bare.update(node.output)
                 continue
             is_alone = node.op_type in MOVES or all(name == source or name in constants for name in node.input)
             largest = max(_size(each) for each, _, _ in values)

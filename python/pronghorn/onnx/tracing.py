@@ -64,6 +64,9 @@ POINTWISE = (
 """Operators that are followed on categories, and on whole numbers, truths and texts, which may be some. Those on other
 numbers are layers' work."""
 
+SUMS = ("ReduceMax", "ReduceSum")
+"""Operators that are followed on categories, where all that they sum depends on one."""
+
 COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 
 MOST_CONSTANT = 1 << 24
@@ -131,14 +134,14 @@ def trace(
             kind == "Gather" and node.input[0] in constants and node.input[1] in found.values and axis_of(node, 0) == 0
         ):
             found.lookups.append(node)
-        elif reads_values and node.output[0] not in ends and _keeps_apart(node, found.values):
+        elif reads_values and node.output[0] not in ends and _keeps_apart(node, found.values, constants):
             found.values.update(dict.fromkeys(node.output, _made_kind(node, found.values, constants)))
             found.nodes.append(node)
             found.encoders += [node] if kind in ENCODERS or _compares(node, found.values, constants) else []
     return found
 
 
-def _keeps_apart(node: NodeProto, values: Mapping[str, Kind]) -> bool:
+def _keeps_apart(node: NodeProto, values: Mapping[str, Kind], constants: Mapping[str, Array]) -> bool:
     """Whether each value that a node makes may depend on one value of the inputs; `Evaluator.places` sees whether it
     does."""
     kind, are_values = node.op_type, [name in values for name in node.input]
@@ -151,6 +154,9 @@ def _keeps_apart(node: NodeProto, values: Mapping[str, Kind]) -> bool:
         return all(are_values[:first]) and not any(are_values[first:])
     if kind == "OneHot":
         return are_values == [True, False, False] and axis_of(node, -1) == -1
+    if kind in SUMS:
+        axes = axes_of(node, constants)
+        return kinds == {Kind.OF_CATEGORIES} and are_values[0] and len(axes) > 0 and 0 not in axes
     others = {Kind.NUMBERS} if kind in COMPARISONS else {Kind.NUMBERS, Kind.WHOLE_FLOATS}
     return kind in ENCODERS or (kind in POINTWISE and kinds.isdisjoint(others))
 
@@ -191,6 +197,13 @@ def _compares(node: NodeProto, values: Mapping[str, Kind], constants: Mapping[st
 def axis_of(node: NodeProto, default: int) -> int:
     """The attribute `axis`."""
     return next((int(attribute.i) for attribute in node.attribute if attribute.name == "axis"), default)
+
+
+def axes_of(node: NodeProto, constants: Mapping[str, Array]) -> list[int]:
+    """The axes of a reduction, which are an attribute or a constant; none for all of them."""
+    if len(node.input) > 1 and node.input[1]:
+        return [int(axis) for axis in constants[node.input[1]].ravel()] if node.input[1] in constants else []
+    return next((list(each.ints) for each in node.attribute if each.name == "axes"), [])
 
 
 def constants_of(proto: ModelProto, opset: int) -> dict[str, Array]:
@@ -313,6 +326,8 @@ class Evaluator:
                 unsqueeze,
                 helper.make_node("Add", [column, f"{result}/zeros"], [result]),
             ]
+        if kind in SUMS:
+            return [self._extreme(node, stored, operator)]
         if kind not in POINTWISE:
             return [helper.make_node("Identity", [source], [result])]
         zeros = np.broadcast_shapes(*(self._constants[name].shape for name in node.input if name in self._constants))
@@ -321,6 +336,15 @@ class Evaluator:
             helper.make_node(operator, sources, [f"{result}/place"]),
             helper.make_node("Add", [f"{result}/place", f"{result}/zeros"], [result]),
         ]
+
+    def _extreme(self, node: NodeProto, stored: dict[str, Array], operator: str) -> NodeProto:
+        """The place of the values that a node sums: the most or the least of them, which are one where there is one."""
+        source, result, axes = node.input[0], node.output[0], axes_of(node, self._constants)
+        keepdims = next((each.i for each in node.attribute if each.name == "keepdims"), 1)
+        if self._opset < 18:
+            return helper.make_node(f"Reduce{operator}", [source], [result], axes=axes, keepdims=keepdims)
+        stored[f"{result}/axes"] = np.array(axes, np.int64)
+        return helper.make_node(f"Reduce{operator}", [source, f"{result}/axes"], [result], keepdims=keepdims)
 
 
 def _inner(tensor: TypeProto.Tensor) -> Shape:
@@ -334,12 +358,14 @@ def type_of(tensor: TypeProto.Tensor) -> np.dtype[Any]:
     return np.dtype(object) if kind == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(kind)
 
 
-def shifted(name: str, evaluator: Evaluator) -> list[tuple[int, int]]:
-    """For each value of a traced tensor the place that it depends on, and what is added to it; of texts 0."""
-    places = evaluator.places(name).ravel()
-    values = evaluator.values(name, np.zeros((1, evaluator.count), object))[0].ravel()
-    shifts = [0 if isinstance(value, str) else int(value) for value in values.tolist()]
-    return list(zip(places.tolist(), shifts, strict=True))
+def shifted(name: str, evaluator: Evaluator, row: Array | None = None) -> list[tuple[int, int]]:
+    """For each value of a traced tensor the place that it depends on, and what is added to it; of texts 0. `row`: the
+    values that it is seen by, zeros by default."""
+    row = np.zeros(evaluator.count, object) if row is None else row
+    places = evaluator.places(name).ravel().tolist()
+    values = evaluator.values(name, row[None])[0].ravel().tolist()
+    shifts = [0 if isinstance(value, str) else int(value) - row[at] for at, value in zip(places, values, strict=True)]
+    return list(zip(places, shifts, strict=True))
 
 
 def listed(node: NodeProto, constants: Mapping[str, Array]) -> list[str | int]:
