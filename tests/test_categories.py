@@ -301,6 +301,21 @@ def test_masks_before_a_factor_leave_out(factor: float, is_filled: bool) -> None
     check(attention(-1e9, is_filled=is_filled, factor=factor), {"x": padded(20)})
 
 
+def test_masks_whose_shape_is_read_leave_out() -> None:
+    """Exporters read the sizes of scores."""
+    proto = attention(-1e9, is_filled=True)
+    place = next(at for at, each in enumerate(proto.graph.node) if "p" in each.output) + 1
+    more = [node("Shape", "a", "sizes"), node("Reshape", "p sizes", "q")]
+    nodes = [*proto.graph.node[:place], *more, *proto.graph.node[place:]]
+    for each in nodes:
+        if each.op_type == "MatMul" and each.input[0] == "p":
+            each.input[0] = "q"
+    copies = [onnx.NodeProto.FromString(each.SerializeToString()) for each in nodes]
+    del proto.graph.node[:]
+    proto.graph.node.extend(copies)
+    check(proto, {"x": padded(20)})
+
+
 def test_masks_that_others_read_too_stay_as_they_are() -> None:
     """A number far below zero is one where no Softmax alone reads it."""
     nodes = [

@@ -184,7 +184,7 @@ def _masking(graph: GraphProto, nodes: Sequence[NodeProto], constants: Mapping[s
     """The values that a Softmax or the like alone reads, as they are or changed as masks are: what they are multiplied
     by on the way."""
     found = dict[str, float | None]((entry.name, None) for entry in graph.output)
-    for node in reversed(nodes):
+    for node in reversed([node for node in nodes if node.op_type not in OF_SHAPES]):
         kind, behind = name_of(node), [found[name] for name in node.output if name in found]
         factor = None if None in behind else min((each for each in behind if each is not None), default=1.0)
         if kind in READERS:
@@ -201,13 +201,12 @@ def _masking(graph: GraphProto, nodes: Sequence[NodeProto], constants: Mapping[s
 
 
 def _scaled(node: NodeProto, constants: Mapping[str, Array], factor: float | None) -> float | None:
-    """A factor times that of a product or a quotient; None where that is no number above zero."""
+    """A factor times the least of a product or a quotient; None where that is no number above zero."""
     divides, number = node.op_type == "Div", constants.get(node.input[1])
     number = number if number is not None or divides else constants.get(node.input[0])
-    if factor is None or number is None or number.size != 1 or not number.item() > 0:
+    if factor is None or number is None or number.size == 0 or not (number > 0).all():
         return None
-    scale = float(number.item())
-    return factor / scale if divides else factor * scale
+    return factor / float(number.max()) if divides else factor * float(number.min())
 
 
 def _add_masks(graph: GraphProto, constants: dict[str, Array], traced: Trace) -> None:
