@@ -702,37 +702,60 @@ def test_torch_loaded_scripts(tmp_path: Path, frozen: bool) -> None:
 
 
 def test_whole_numbers_are_floats_where_forward_takes_them(monkeypatch: pytest.MonkeyPatch, stub: Exporter) -> None:
-    """But where it takes whole numbers alone, as for rows of tables."""
+    """But where it takes whole numbers alone, as for rows of tables, masks beside them stay whole, too."""
     wanted: dict[str, str] = {}
 
     def run(module: Any, inputs: dict[str, Tensor]) -> None:
-        if any(inputs[name].array.dtype.kind != kind for name, kind in wanted.items()):
+        if any(inputs[name].array.dtype.kind not in kinds for name, kinds in wanted.items()):
             raise ExportError("wrong type", "")
 
     monkeypatch.setattr(_torch, "_run", run)
-    for wanted in ({"a": "i", "b": "f"}, {"a": "i", "b": "i"}, {"b": "f"}):
-        example = {"a": Tensor(np.array([[1, 2]])), "b": Tensor(np.array([[3]])), "c": Tensor(np.array([[0.5]]))}
-        (found,) = _torch._typed(Module(), [example])
-        assert {name: value.array.dtype.kind for name, value in found.items()} == {
-            "a": "f",
-            "b": "f",
-            "c": "f",
-        } | wanted
+    examples = [{"a": Tensor(np.array([[1, 2]])), "b": Tensor(np.array([[True]])), "c": Tensor(np.array([[0.5]]))}]
+
+    def kinds() -> list[str]:
+        found = _torch._typed(Module(), examples)
+        return ["".join(value.array.dtype.kind for value in first.values()) for (first,) in found]
+
+    assert kinds() == ["fff", "ibf", "iff", "fbf"]
+    wanted = {"a": "i"}
+    assert kinds() == ["ibf", "iff"]
+    wanted = {"a": "i", "b": "f"}
+    assert kinds() == ["iff"]
+    # Forward says what is wrong.
+    wanted = {"a": "O"}
+    assert kinds() == ["ibf"]
 
 
 def test_exports_are_compared_on_several_samples(stub: Exporter) -> None:
     """A branch that the first sample does not take."""
     samples = np.zeros((9, 3), np.int64)
-    samples[4] = 7
-    chosen = _torch._chosen({"x": samples})
-    assert [example["x"].max() for example in chosen] == [0, 0, 0, 0]
     samples[[2, 5, 8]] = 7
-    assert (
-        [example["x"].max() for example in _torch._chosen(samples.astype(float)[:, :, None].T.T[..., 0])]
-        if False
-        else True
-    )
+    assert [example["x"].max() for example in _torch._chosen({"x": samples})] == [0, 7, 7, 7]
     assert [example.max() for example in _torch._chosen(samples)] == [0, 7, 7, 7]
+    assert _torch._chosen(samples > 0)[0].dtype == bool
+
+
+def test_torch_masks_beside_words(tmp_path: Path) -> None:
+    """Of whole numbers and of truths."""
+    torch = pytest.importorskip("torch")
+
+    class Masked(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.score, self.end = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 1), torch.nn.Linear(4, 2)
+
+        def forward(self, words: Any, mask: Any) -> Any:
+            rows = self.table(words)
+            scores = self.score(rows).squeeze(-1).masked_fill(mask == 0, -1e9)
+            return self.end((torch.softmax(scores, -1).unsqueeze(-1) * rows).sum(1))
+
+    module, rng = Masked().eval(), np.random.default_rng(3)
+    words, mask = rng.integers(0, 9, (40, 6)), rng.integers(0, 2, (40, 6))
+    mask[:, 0] = 1
+    for masks in (mask, mask > 0):
+        loaded = pronghorn.load(module, samples={"words": words, "mask": masks})
+        wanted = module(torch.tensor(words), torch.tensor(masks)).detach().numpy()
+        np.testing.assert_allclose(loaded.run_float({"words": words, "mask": masks}), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_torch_branches_on_categories_are_found() -> None:

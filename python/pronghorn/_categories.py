@@ -235,9 +235,13 @@ def _comparable(column: Array, are_texts: bool, what: str) -> Array:
 
 def _whole(value: Any) -> int | None:
     """A whole number, or a text that is one; None of anything else."""
-    if isinstance(value, str) and WHOLE.fullmatch(value):
+    if isinstance(value, int | np.integer) or (isinstance(value, str) and WHOLE.fullmatch(value)):
         return int(value)
-    return int(value) if isinstance(value, int | np.integer) else None
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return int(number) if number.is_integer() else None
 
 
 def _text(value: Any) -> str:

@@ -125,9 +125,9 @@ def in_order(array: Any, wanted: Sequence[str], what: str = "the data frame") ->
         InputError: as `places`.
     """
     found = frame_names(array)
-    if not found or len(set(found)) < len(found):
-        return array
     is_any = not wanted or are_nameless(wanted, found)
+    if not found or (is_any and len(set(found)) < len(found)):
+        return array
     order = range(len(found)) if is_any else places(wanted, found, what)
     names = list(getattr(array, "column_names", None) or array.columns)
     columns = {name: np.asarray(array[name]) for name in (names[place] for place in order)}

@@ -119,7 +119,11 @@ def read_table(
     rest = [column for i, column in enumerate(content.columns) if i != at]
     own = tuple(column.name for column in rest) if content.has_names else ()
     if wanted and content.has_names and not are_nameless(wanted, own):
-        what = str(path) if path.suffix.lower() == ".parquet" else f"{path}, whose line 1 has names,"
+        what = (
+            str(path)
+            if path.suffix.lower() == ".parquet"
+            else f"{path}, whose line 1 has names (else say --no-header),"
+        )
         rest = [rest[place] for place in places(wanted, own, what)]
         own = tuple(wanted)
     values = [

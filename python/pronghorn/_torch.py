@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from itertools import chain, combinations, islice
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -45,6 +45,9 @@ SINGLE = 10.0
 
 MOST_SAMPLES = 4
 """Samples that an exported model is compared on."""
+
+MOST_CASES = 2
+"""Types of inputs that a module is exported with, where the first have no network."""
 
 MOST_TRIED = 4
 """Inputs of whole numbers that may each be floats for forward."""
@@ -220,8 +223,9 @@ _Export = Callable[[Case, int], onnx.ModelProto]
 """Exports a case for a number of images: for any number of them, or for one alone."""
 
 
-def case(module: torch.nn.Module, example: Example, samples: Inputs | None, shape: ShapeOption) -> Case:
-    """A module with an example input; without one, the first of its samples, or made-up numbers of a shape.
+def cases(module: torch.nn.Module, example: Example, samples: Inputs | None, shape: ShapeOption) -> Iterator[Case]:
+    """A module with an example input; without one, the first of its samples, or made-up numbers of a shape. Whole
+    numbers of samples are floats or stay whole: another case has other types.
 
     Raises:
         InputError: the example does not fit.
@@ -229,16 +233,16 @@ def case(module: torch.nn.Module, example: Example, samples: Inputs | None, shap
     """
     module = getattr(module, "_orig_mod", module)  # of torch.compile
     _check_weights(module)
-    inputs, *others = _inputs(module, example, samples, shape)
-    with _evaluating(module):
-        first, second = (_run(module, inputs) for _ in range(2))
-    if first is not None and second is not None and not all(_alike(first[name], second[name]) for name in first):
-        raise ExportError(
-            f"the module {type(module).__name__} gives other outputs for the same input each time, in eval mode, too",
-            "leave random numbers out of forward, and use nn.Dropout in place of functional.dropout, which "
-            "eval mode does not switch off",
-        )
-    return Case(module, inputs, None if first is None else list(first), tuple(others))
+    for inputs, *others in islice(_inputs(module, example, samples, shape), MOST_CASES):
+        with _evaluating(module):
+            first, second = (_run(module, inputs) for _ in range(2))
+        if first is not None and second is not None and not all(_alike(first[name], second[name]) for name in first):
+            raise ExportError(
+                f"the module {type(module).__name__} gives other outputs for the same input each time, in eval mode",
+                "leave random numbers out of forward, and use nn.Dropout in place of functional.dropout, which "
+                "eval mode does not switch off",
+            )
+        yield Case(module, inputs, None if first is None else list(first), tuple(others))
 
 
 def _check_weights(module: torch.nn.Module) -> None:
@@ -262,20 +266,22 @@ def _check_weights(module: torch.nn.Module) -> None:
 
 def _inputs(
     module: torch.nn.Module, example: Example, samples: Inputs | None, shape: ShapeOption
-) -> list[dict[str, torch.Tensor]]:
-    """One image of each input, by the names of forward's parameters; others like it behind it."""
+) -> Iterator[list[dict[str, torch.Tensor]]]:
+    """One image of each input, by the names of forward's parameters, and others like it behind it; the same in other
+    types."""
     if example is not None:
-        return [_by_parameter(module, example)]
-    if samples is not None:
-        return _typed(module, [_by_parameter(module, each) for each in _chosen(samples)])
-    if isinstance(shape, Mapping):
-        return [_by_parameter(module, {name: _ramp(sizes) for name, sizes in shape.items()})]
-    if shape is not None:
-        return [_by_parameter(module, _ramp(shape))]
-    raise InputError(
-        f"an example is missing: torch runs the module {type(module).__name__} once to export it\n"
-        "  what to do: give inputs as forward takes them, the batch first (example=), or samples (samples=)"
-    )
+        yield [_by_parameter(module, example)]
+    elif samples is not None:
+        yield from _typed(module, [_by_parameter(module, each) for each in _chosen(samples)])
+    elif isinstance(shape, Mapping):
+        yield [_by_parameter(module, {name: _ramp(sizes) for name, sizes in shape.items()})]
+    elif shape is not None:
+        yield [_by_parameter(module, _ramp(shape))]
+    else:
+        raise InputError(
+            f"an example is missing: torch runs the module {type(module).__name__} once to export it\n"
+            "  what to do: give inputs as forward takes them, the batch first (example=), or samples (samples=)"
+        )
 
 
 def _by_parameter(module: torch.nn.Module, example: Example) -> dict[str, torch.Tensor]:
@@ -303,25 +309,35 @@ def _places(images: int) -> list[int]:
 
 
 def _row(part: Array, at: int) -> Array:
-    """An image: whole numbers, or numbers in float32."""
-    return part[at : at + 1].astype(np.int64 if part.dtype.kind in "iu" else np.float32)
+    """An image: whole numbers, truths, or numbers in float32."""
+    kinds = {"b": np.dtype(bool), "f": np.dtype(np.float32)}
+    return part[at : at + 1].astype(kinds.get(part.dtype.kind, np.dtype(np.int64)))
 
 
-def _typed(module: torch.nn.Module, examples: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
-    """Examples with whole numbers as floats, but in those inputs where forward takes whole numbers alone, as it does
-    where it looks up rows of tables."""
+def _typed(module: torch.nn.Module, examples: list[dict[str, torch.Tensor]]) -> Iterator[list[dict[str, torch.Tensor]]]:
+    """Examples whose whole numbers are floats, as far as forward takes them; else as many as it takes are whole, such
+    as rows of tables and masks. The examples as they are where it takes none."""
     whole = [name for name, value in examples[0].items() if not value.is_floating_point()]
-    counts = range(len(whole) + 1) if len(whole) <= MOST_TRIED else (0, len(whole))
+    counts = [0, *range(len(whole), 0, -1)] if 0 < len(whole) <= MOST_TRIED else [0, len(whole)][: 1 + bool(whole)]
+    are_taken = False
     for kept in chain.from_iterable(combinations(whole, count) for count in counts):
         floats = [name for name in whole if name not in kept]
         found = [{**each, **{name: each[name].float() for name in floats}} for each in examples]
-        try:
-            with _evaluating(module):
-                _run(module, found[0])
-        except ExportError:
-            continue
-        return found
-    return examples
+        if _takes(module, found[0]):
+            are_taken = True
+            yield found
+    if not are_taken:
+        yield examples
+
+
+def _takes(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a module runs on inputs."""
+    try:
+        with _evaluating(module):
+            _run(module, inputs)
+    except ExportError:
+        return False
+    return True
 
 
 def _ramp(shape: Sequence[int]) -> Array:

@@ -34,8 +34,9 @@ const MOST_REACH: f64 = 8.0;
 /// So many of the largest magnitudes tell the tail.
 const MOST_TAIL: usize = 16;
 
-/// Ranges are to hold all images but one of so many.
+/// Ranges are to hold all images but one of so many, and of so many times the samples.
 const RARE: f64 = 1000.0;
+const RARE_OF_SAMPLES: f64 = 16.0;
 
 /// Why the float network does not run.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -358,13 +359,14 @@ impl Peaks {
         (far.min(self.tail()) / self.largest[0]).clamp(1.0, MOST_REACH)
     }
 
-    /// The magnitude that one image in [`RARE`] exceeds, by the largest of these (Weissman's
+    /// The magnitude that one image in [`RARE`], or fewer, exceeds, by the largest of these (Weissman's
     /// estimate with Hill's tail index; de Haan and Ferreira, Extreme Value Theory, section 4.3).
     fn tail(&self) -> f64 {
         let count = (self.count / 4.0).clamp(4.0, MOST_TAIL as f64) as usize;
         let (above, least) = (&self.largest[..count - 1], self.largest[count - 1]);
         let logarithms = above.iter().map(|peak| (peak / least).ln());
         let index = logarithms.sum::<f64>() / above.len() as f64;
-        least * (count as f64 * RARE / self.count).max(1.0).powf(index)
+        let rare = RARE.min(RARE_OF_SAMPLES * self.count);
+        least * (count as f64 * rare / self.count).max(1.0).powf(index)
     }
 }

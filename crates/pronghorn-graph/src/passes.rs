@@ -4,6 +4,7 @@
 
 mod affine;
 mod dead;
+mod dense;
 mod identity;
 mod moves;
 mod pad;
@@ -29,13 +30,14 @@ pub fn run(graph: &Graph) -> Graph {
 /// Rewrites of a graph, for each of its nodes.
 const MOST_REWRITES: usize = 64;
 
-const PASSES: [fn(&mut Graph) -> bool; 8] = [
+const PASSES: [fn(&mut Graph) -> bool; 9] = [
     together::join,
     identity::drop,
     moves::cancel,
     moves::sink,
     pad::fuse,
     affine::fold,
+    dense::fold,
     selections::split,
     parallel::add,
 ];

@@ -114,6 +114,32 @@ fn layers_of_one_value_add_up_to_one() {
     assert_eq!(left(&net), ["Input", "Dense"]);
 }
 
+/// As a table of categories, or a principal component analysis, before a classifier.
+#[test]
+fn dense_layers_behind_each_other_become_one() {
+    let mut net = Net::new(&[40], 3);
+    let first = net.dense(0, 12);
+    let second = net.dense(first, 5);
+    net.dense(second, 3);
+    assert_eq!(left(&net), ["Input", "Dense"]);
+    // Another reader, and a function between.
+    let mut net = Net::new(&[40], 3);
+    let first = net.dense(0, 5);
+    let second = net.dense(first, 5);
+    net.add(second, first);
+    assert_eq!(left(&net).len(), 4);
+    let mut net = Net::new(&[40], 3);
+    let first = net.dense(0, 12);
+    let first = net.same(Op::Relu, first);
+    net.dense(first, 5);
+    assert_eq!(left(&net), ["Input", "Dense", "Relu", "Dense"]);
+    // Factors of a large matrix.
+    let mut net = Net::new(&[500], 3);
+    let first = net.dense(0, 4);
+    net.dense(first, 500);
+    assert_eq!(left(&net), ["Input", "Dense", "Dense"]);
+}
+
 #[test]
 fn layers_that_do_not_make_one_stay() {
     let plain = Window::plain;

@@ -36,7 +36,7 @@ from pronghorn._model.report import Report
 from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
 from pronghorn._outputs import Classes, Predictions, classes_of, is_guess, kind_of, split
-from pronghorn.errors import InputError, InputWarning, PlanError, RoundingWarning, UnsupportedModelError
+from pronghorn.errors import ExportError, InputError, InputWarning, PlanError, RoundingWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def load(
     options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error, opening=opening, name=name)
     options = options.changed(input_range=input_range)
     if _torch.is_module(model):
-        bare = _load_module(_torch.case(model, example, samples, shape), options, shape=shape, output=output)
+        bare = _load_module(_torch.cases(model, example, samples, shape), options, shape=shape, output=output)
         if example is None and isinstance(samples, Mapping):
             # Those that fit forward, less the inputs which the outputs do not need.
             samples = {name: part for name, part in samples.items() if name in bare.inputs}
@@ -136,22 +136,27 @@ def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None,
     return Model(imported, native, named)
 
 
-def _load_module(case: _torch.Case, options: PlanOptions, *, shape: ShapeOption, output: Output) -> Model:
-    """Loads a PyTorch module by the first exporter whose model can be run.
+def _load_module(cases: Iterable[_torch.Case], options: PlanOptions, *, shape: ShapeOption, output: Output) -> Model:
+    """Loads a PyTorch module by the first types of inputs, and the first exporter, whose model can be run.
 
     Raises: as `load`.
     """
-    refusals = []
-    for exported in case.exports():
+    refusals = list[UnsupportedModelError]()
+    for case in cases:
         try:
-            model = load_with(exported.proto, options, shape=shape, output=output)
-        except UnsupportedModelError as error:
-            refusals.append(error)
-            continue
-        model._exporter = exported.exporter
-        if options.opening != "class":
-            case.check(model._run_by_name, exported.probabilities())
-        return model
+            for exported in case.exports():
+                try:
+                    model = load_with(exported.proto, options, shape=shape, output=output)
+                except UnsupportedModelError as error:
+                    refusals.append(error)
+                    continue
+                model._exporter = exported.exporter
+                if options.opening != "class":
+                    case.check(model._run_by_name, exported.probabilities())
+                return model
+        except ExportError:
+            if not refusals:
+                raise
     raise refusals[0]
 
 

@@ -66,9 +66,10 @@ def told_apart(
                 # Others have one condition: they stay as they are, or all become a constant.
                 bare.update(node.output)
                 continue
-            is_alone = node.op_type in MOVES or all(name == source or name in constants for name in node.input)
+            others = [name for name in node.input if name not in constants]
+            is_alone = node.op_type in MOVES or others == [source]
             largest = max(_size(each) for each, _, _ in values)
-            if is_alone and _shifts(node, source, evaluator.widest, largest):
+            if is_alone and _shifts(node, source, evaluator.widest(source), largest):
                 bare.update(node.output)
                 continue
             lists = _lists(node, constants)

@@ -231,9 +231,6 @@ class Evaluator:
         """Values of that row."""
         fixed = [entry.type.tensor_type.shape.dim[0].dim_value for entry in proto.graph.input]
         self._images = 1 if max(fixed) >= 1 else 2
-        types = [type_of(entry.type.tensor_type) for entry in proto.graph.input]
-        self.widest = max((kind.itemsize for kind in types if kind.kind in "iu"), default=8)
-        """Bytes of the inputs' whole numbers."""
         self._runs: dict[tuple[str, str | None], ReferenceEvaluator] = {}
 
     def rows(self) -> list[tuple[str, range]]:
@@ -265,6 +262,12 @@ class Evaluator:
         if self._images > 1:
             return self._run(name, rows, None)
         return np.concatenate([self._run(name, rows[at : at + 1], None) for at in range(len(rows))])
+
+    def widest(self, name: str) -> int:
+        """Bytes of the whole numbers of the inputs that a value depends on."""
+        read = {name}.union(*map(names_read, self.behind(name)))
+        types = [type_of(self._entries[source].type.tensor_type) for source in self.shapes if source in read]
+        return max((kind.itemsize for kind in types if kind.kind in "iu"), default=8)
 
     def behind(self, name: str) -> list[NodeProto]:
         """The traced nodes that a value depends on, in their order."""

@@ -201,7 +201,8 @@ fn copies_agree(slots: &[f64], images: usize, width: f64) -> bool {
     let near = width / MOST_OUTSIDE as f64;
     let copies = slots.len() - images;
     let differ = (images..slots.len())
-        .filter(|&slot| (slots[slot] - slots[slot % images]).abs() > near)
+        // No number is near another.
+        .filter(|&slot| !matches!((slots[slot] - slots[slot % images]).abs(), off if off <= near))
         .count();
     copies > most && differ <= most
 }
@@ -235,5 +236,21 @@ impl<W: Word> StepProtocol for EncryptedClient<W> {
             }),
             ..Made::share(Share::Words(self.output))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::copies_agree;
+
+    #[test]
+    fn copies_of_unlike_images_agree_and_damage_does_not() {
+        let far: Vec<f64> = (0..64).map(|slot| f64::from(slot % 3) * 100.0).collect();
+        assert!(copies_agree(&far, 3, 4.0));
+        let damaged: Vec<f64> = (0..64).map(|slot| f64::from(slot * slot % 61)).collect();
+        assert!(!copies_agree(&damaged, 3, 4.0));
+        assert!(!copies_agree(&[f64::NAN; 64], 3, 4.0));
+        // Too few copies tell nothing.
+        assert!(!copies_agree(&far, 60, 4.0) && !copies_agree(&far, 64, 4.0));
     }
 }

@@ -251,7 +251,7 @@ fn pass_reshape(graph: &mut Graph, affine: usize) -> Option<()> {
 }
 
 /// Names of the weights and the bias of a layer.
-fn weights(op: &Op) -> Option<(&str, Option<&str>)> {
+pub(super) fn weights(op: &Op) -> Option<(&str, Option<&str>)> {
     match op {
         Op::Conv { weight, bias, .. } | Op::Dense { weight, bias } => {
             Some((weight, bias.as_deref()))

@@ -3,7 +3,7 @@
 use super::{function::leave_room, scale::Range};
 use crate::{
     float::{Profile, ValueProfile},
-    function::Span,
+    function::{Function, Span},
     graph::{Graph, Node, Op},
 };
 
@@ -20,7 +20,7 @@ pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) ->
             _ => Range::of(value, margin).across(value, margin),
         };
         let range = match image(&node.op, |input| before[node.inputs[input]]) {
-            Some(image) => range.within(image),
+            Some(image) => range.within(image.and(value)),
             None => range,
         };
         match costly && may_saturate(graph, index) {
@@ -42,27 +42,47 @@ pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) ->
 /// What a function, a pool or a move makes of all arguments in a range; `None` for other operators,
 /// and where the range of the argument is another ([`leave_room`]).
 fn image(op: &Op, range_of: impl Fn(usize) -> Range) -> Option<Range> {
+    let itself = |x| x;
     match op {
-        Op::Function { function } if function.span() != Span::Positive => {
-            values_at(|x| function.at(x), range_of(0))
-        }
+        Op::Function { function } => image_of(*function, range_of(0)),
         Op::LeakyRelu { alpha } => {
             let slope = f64::from(*alpha);
-            values_at(|x| if x < 0.0 { x * slope } else { x }, range_of(0))
+            values_at(|x| if x < 0.0 { x * slope } else { x }, BENDS, range_of(0))
         }
         // A mean may count zeros around the image.
-        Op::AveragePool { .. } => values_at(|x| x, range_of(0)).map(Range::with_zero),
-        Op::MaxPool { .. } | Op::GlobalAveragePool => values_at(|x| x, range_of(0)),
-        Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => values_at(|x| x, range_of(0)),
+        Op::AveragePool { .. } => values_at(itself, BENDS, range_of(0)).map(Range::with_zero),
+        Op::MaxPool { .. } | Op::GlobalAveragePool => values_at(itself, BENDS, range_of(0)),
+        Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => {
+            values_at(itself, BENDS, range_of(0))
+        }
         _ => None,
     }
 }
 
-/// The range of a function's values over arguments; `None` where it has no end.
-fn values_at(function: impl Fn(f64) -> f64, argument: Range) -> Option<Range> {
+fn image_of(function: Function, argument: Range) -> Option<Range> {
+    match function {
+        // Of these two no grid tells the extremes.
+        Function::Sin | Function::Cos => Some(Range {
+            low: -1.0,
+            high: 1.0,
+            saturates: false,
+        }),
+        Function::Swish { beta } => {
+            values_at(|x| function.at(x), BENDS / f64::from(beta), argument)
+        }
+        _ if function.span() == Span::Positive => None,
+        _ => values_at(|x| function.at(x), BENDS, argument),
+    }
+}
+
+/// The range of a function's values over arguments; `None` where it has no end. A function bends
+/// at arguments of at most `bends`: beyond them it rises or falls.
+fn values_at(function: impl Fn(f64) -> f64, bends: f64, argument: Range) -> Option<Range> {
     let Range { low, high, .. } = argument;
-    let step = (high - low) / f64::from(POINTS);
-    let values = (0..=POINTS).map(|point| function(low + step * f64::from(point)));
+    let near = [low, high].map(|end| end.clamp(-bends, bends));
+    let step = (near[1] - near[0]) / f64::from(POINTS);
+    let grid = (0..=POINTS).map(|point| near[0] + step * f64::from(point));
+    let values = grid.chain([low, high]).map(function);
     let ends = |[low, high]: [f64; 2], value: f64| [low.min(value), high.max(value)];
     let [low, high] = values.fold([f64::INFINITY, f64::NEG_INFINITY], ends);
     (low.is_finite() && high.is_finite()).then_some(Range {
@@ -74,6 +94,9 @@ fn values_at(function: impl Fn(f64) -> f64, argument: Range) -> Option<Range> {
 
 /// Points at which a function is looked at: its extremes are flat.
 const POINTS: u16 = 512;
+
+/// Functions without parameters have their extremes nearer to zero.
+const BENDS: f64 = 16.0;
 
 /// Whether each value is at least zero on all inputs like the samples: those of functions that are,
 /// and what layers of such weights, moves and sums make of such values.
@@ -151,7 +174,6 @@ fn share(graph: &Graph, ranges: &mut [Range]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::function::Function;
 
     fn range(low: f64, high: f64) -> Range {
         Range {
@@ -164,16 +186,28 @@ mod tests {
     #[test]
     fn functions_bound_their_values() {
         let of = |op: Op, argument| image(&op, |_| argument).map(|image| [image.low, image.high]);
-        let silu = Op::Function {
+        let silu = || Op::Function {
             function: Function::Swish { beta: 1.0 },
         };
-        let [low, high] = of(silu, range(-8.0, 4.0)).unwrap();
+        let [low, high] = of(silu(), range(-8.0, 4.0)).unwrap();
         assert!((low + 0.2785).abs() < 1e-3 && (high - 3.928).abs() < 1e-3);
         let leaky = || Op::LeakyRelu { alpha: 0.125 };
         assert_eq!(of(leaky(), range(-8.0, 4.0)), Some([-1.0, 4.0]));
         assert_eq!(of(Op::Reshape, range(-8.0, 4.0)), Some([-8.0, 4.0]));
         assert_eq!(of(Op::Add, range(-8.0, 4.0)), None);
         assert_eq!(of(leaky(), Range::ALL), None);
+        // However far the arguments reach.
+        let [low, high] = of(silu(), range(-3000.0, 0.5)).unwrap();
+        assert!((low + 0.2785).abs() < 1e-3 && (high - 0.3112).abs() < 1e-3);
+        let slow = Op::Function {
+            function: Function::Swish { beta: 0.01 },
+        };
+        let [low, _] = of(slow, range(-3000.0, 0.5)).unwrap();
+        assert!((low + 27.85).abs() < 0.1, "{low}");
+        let sine = Op::Function {
+            function: Function::Sin,
+        };
+        assert_eq!(of(sine, range(-1e6, 1e6)), Some([-1.0, 1.0]));
         // Roots have ranges of their own.
         let root = Op::Function {
             function: Function::Sqrt,

@@ -106,6 +106,15 @@ impl Range {
         }
     }
 
+    /// The range, and what samples have.
+    pub(super) fn and(self, profile: &ValueProfile) -> Self {
+        Self {
+            low: self.low.min(profile.min.into()),
+            high: self.high.max(profile.max.into()),
+            ..self
+        }
+    }
+
     /// The part of the range that is in another.
     pub(super) fn within(self, other: Self) -> Self {
         let high = self.high.min(other.high).max(other.low);
