@@ -344,7 +344,9 @@ def test_a_mask_that_is_a_number_too() -> None:
         node("Add", "scores m", "a"),
         node("Softmax", "a", "p", axis=-1),
         node("Cast", "mask", "numbers", to=FLOAT),
-        node("Mul", "p numbers", "y"),
+        node("ReduceSum", "numbers last", "count"),
+        node("Mul", "p numbers", "weighted"),
+        node("Concat", "weighted count", "y", axis=1),
     ]
     constants = {"t": floats(9, 4), "last": [-1], "none": np.float32(-1e9), "some": np.float32(0)}
     proto = mixed(nodes, {"x": (INT64, ("N", 6)), "mask": (INT64, ("N", 6))}, constants)
