@@ -356,6 +356,23 @@ def test_a_mask_that_is_a_number_too() -> None:
         encoded(imported, {"x": words, "mask": words})
 
 
+def test_inputs_of_truths() -> None:
+    nodes = [
+        node("Not", "flag", "n"),
+        node("Where", "n some none", "m"),
+        node("Add", "scores m", "a"),
+        node("Softmax", "a", "p", axis=-1),
+        node("Cast", "flag", "numbers", to=FLOAT),
+        node("Mul", "p numbers", "y"),
+    ]
+    constants = {"none": np.float32(-1e9), "some": np.float32(0)}
+    proto = mixed(nodes, {"scores": (FLOAT, ("N", 4)), "flag": (BOOL, ("N", 4))}, constants)
+    rng = np.random.default_rng(7)
+    flags = rng.integers(0, 2, (20, 4)) > 0
+    flags[:, 0] = False
+    check(proto, {"scores": rng.standard_normal((20, 4)).astype(np.float32), "flag": flags})
+
+
 # What is no category, beside those that are.
 
 BESIDE = {

@@ -84,7 +84,7 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
         return None
     constants = constants_of(proto, opset)
     traced = trace(proto.graph, constants)
-    if not traced.lookups and not traced.encoders:
+    if not traced.lookups and not traced.encoders and not _truths(proto.graph):
         return None
     original = copy.deepcopy(proto)
     for entry in original.graph.input:
@@ -249,7 +249,13 @@ def _may_have_categories(graph: GraphProto) -> bool:
     }
     tell = any(node.op_type in (*ENCODERS, "Equal", "Cast") for node in graph.node)
     looks_up = any(node.op_type == "Gather" and node.input[0] in weights for node in graph.node)
-    return (tell or looks_up) and all(_is_fixed(entry.type.tensor_type) for entry in graph.input)
+    may_have = tell or looks_up or len(_truths(graph)) > 0
+    return may_have and all(_is_fixed(entry.type.tensor_type) for entry in graph.input)
+
+
+def _truths(graph: GraphProto) -> set[str]:
+    """The inputs of truths."""
+    return {entry.name for entry in graph.input if entry.type.tensor_type.elem_type == TensorProto.BOOL}
 
 
 def _is_fixed(tensor: TypeProto.Tensor) -> bool:
@@ -308,6 +314,9 @@ def _categories(
         rows = len(constants[node.input[0]])
         for place, shift in shifted(node.input[1], evaluator):
             found.setdefault(place, _Known()).look_up(range(max(0, -shift), rows - shift))
+    for name, places in evaluator.rows():
+        for place in places if name in _truths(proto.graph) else ():
+            found.setdefault(place, _Known()).look_up(range(len(TRUTHS)))
     categories = {place: known.category(place) for place, known in sorted(found.items())}
     if all(len(category.values) == 1 for category in categories.values()):
         # A row would be as long as its indicators.
