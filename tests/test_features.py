@@ -635,7 +635,7 @@ def test_rare_results_are_told() -> None:
     table = np.abs(made.normal(size=(200, 3))).astype(np.float32)
     nodes = [node("Gemm", "x w", "h"), node("Relu", "h", "r"), node("Gemm", "r v", "y")]
     constants = {"w": -np.ones((3, 4), np.float32), "v": np.ones((4, 1), np.float32)}
-    for rows, says in (([], "all 64 samples have the same results"), ([10], "about 1 of 64 samples have nearly all")):
+    for rows, says in (([], "all 100 samples have the same results"), ([11], "about 1 of 100 samples have nearly all")):
         table[rows] = -1 - np.abs(table[rows])
         loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=table)
         with pytest.warns(PrecisionWarning, match=says):
