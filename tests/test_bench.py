@@ -355,22 +355,21 @@ def test_ngraph_he2(tmp_path: Path) -> None:
     found = records("ngraph-he2", tmp_path)
     tables = {re.match(r"table (\d)", record["case"])[1] for record in found}  # type: ignore[index]
     assert tables == set("2345679")
-    for cores in ("1 core", f"{MOST} core"):
-        for degree, primes in ngraph_he2.TABLE_2:
-            case = rf"table 2, N = {degree}, {primes} prime.* {cores}"
-            rows = ngraph_he2.TABLE_2[degree, primes]
-            for kind in ("general", "scalar"):
-                beside = sources(found, case, f"{kind} encoding of a scalar")
-                assert beside == {"nGraph-HE2, Table 2": rows[kind][0]}
-        for table, verb, times in (("3", "add", ngraph_he2.TABLE_3), ("4", "multiply", ngraph_he2.TABLE_4)):
-            for (degree, primes), row in times.items():
-                case = rf"table {table}, N = {degree}, {primes} prime.* {cores}"
-                for kind, time in zip(("general", "scalar"), row, strict=True):
-                    beside = sources(found, case, f"{verb} a plaintext, {kind}")
-                    assert beside == {f"nGraph-HE2, Table {table}": time}
-        for operation, row in ngraph_he2.TABLE_9.items():
-            beside = sources(found, rf"table 9, N = 4096, .* {cores}", operation.replace("_", " "))
-            assert list(beside.values()) == [row[0]]
+    for degree, primes in ngraph_he2.TABLE_2:
+        case = rf"table 2, N = {degree}, {primes} prime.* {MOST} core"
+        rows = ngraph_he2.TABLE_2[degree, primes]
+        for kind in ("general", "scalar"):
+            beside = sources(found, case, f"{kind} encoding of a scalar")
+            assert beside == {"nGraph-HE2, Table 2": rows[kind][0]}
+    for table, verb, times in (("3", "add", ngraph_he2.TABLE_3), ("4", "multiply", ngraph_he2.TABLE_4)):
+        for (degree, primes), row in times.items():
+            case = rf"table {table}, N = {degree}, {primes} prime.* {MOST} core"
+            for kind, time in zip(("general", "scalar"), row, strict=True):
+                beside = sources(found, case, f"{verb} a plaintext, {kind}")
+                assert beside == {f"nGraph-HE2, Table {table}": time}
+    for operation, row in ngraph_he2.TABLE_9.items():
+        beside = sources(found, rf"table 9, N = 4096, .* {MOST} core", operation.replace("_", " "))
+        assert list(beside.values()) == [row[0]]
     assert set(sources(found, rf"table 5, lazy rescaling on, {MOST} core", "server")) > {ngraph_he2.LAZY[MOST, True][2]}
     assert sources(found, f"table 5, {MOST} core", "speedup of lazy rescaling, both parties")
     for names, case in ((ngraph_he2.TABLE_7, "table 7, squares"), (ngraph_he2.TABLE_7_INTERACTIVE, "table 7, ReLU")):

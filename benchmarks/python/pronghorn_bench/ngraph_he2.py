@@ -67,9 +67,9 @@ LAZY: dict[tuple[int, bool], tuple[float, float, str]] = {
 
 
 def bench_ngraph_he2(report: Report, quick: bool) -> None:
-    """All tables, on one core and on two."""
+    """All tables, on one core and on two; a quick run on all cores alone."""
     available = _processes.available_cores()
-    for count in core_counts():
+    for count in core_counts(quick):
         with _processes.pinned(available[:count]):
             for (degree, primes), rows in TABLE_2.items():
                 _table_2(report, _thirty_bits(degree, primes), rows, count, quick)
