@@ -305,7 +305,7 @@ def _chosen(samples: Inputs) -> list[Example]:
 
 
 def _places(images: int) -> list[int]:
-    return list(dict.fromkeys([0, *np.linspace(0, max(images - 1, 0), MOST_SAMPLES).astype(int).tolist()]))
+    return list(dict.fromkeys(np.linspace(0, max(images - 1, 0), MOST_SAMPLES).astype(int).tolist()))
 
 
 def _row(part: Array, at: int) -> Array:

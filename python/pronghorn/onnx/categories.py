@@ -142,10 +142,12 @@ def _closed(
         UnsupportedModelError: there may be any number beside categories that an encoder lists.
         ValueError: there may be beside those that others compare with.
     """
-    read = [name for name in _exits(graph, traced, evaluator) if _is_read(name, graph, _rest(graph, traced))]
-    compared = told_apart(traced, evaluator, constants, categories, [])
+    rest = _rest(graph, traced)
+    exits = _exits(graph, traced, evaluator, rest)
+    read = [name for name in exits if _is_read(name, graph, rest)]
+    compared, bare = told_apart(traced, evaluator, constants, categories, read)
     closed = dict(categories)
-    for place in told_apart(traced, evaluator, constants, categories, read):
+    for place in sorted(compared | bare):
         category = categories[place]
         if place not in compared and category.others == "alike" and set(category.values) <= set(TRUTHS):
             closed[place] = Category(place, TRUTHS, "refused")
@@ -167,9 +169,9 @@ def _rest(graph: GraphProto, traced: Trace) -> list[NodeProto]:
     return [node for node in graph.node if gone.isdisjoint(node.output)]
 
 
-def _exits(graph: GraphProto, traced: Trace, evaluator: Evaluator) -> list[str]:
+def _exits(graph: GraphProto, traced: Trace, evaluator: Evaluator, rest: Sequence[NodeProto]) -> list[str]:
     """The traced values that the rest of the model reads."""
-    read = {entry.name for entry in graph.output}.union(*map(names_read, _rest(graph, traced)))
+    read = {entry.name for entry in graph.output}.union(*map(names_read, rest))
     made = [name for node in traced.nodes for name in node.output]
     return [name for name in (*evaluator.shapes, *made) if name in read and name in traced.values]
 
@@ -238,7 +240,12 @@ def _add_masks(graph: GraphProto, constants: dict[str, Array], traced: Trace) ->
 
 def _is_mask(number: Array | None, factor: float) -> bool:
     """Whether all of a constant masks places of scores that are multiplied by a factor."""
-    return number is not None and bool((number * min(1.0, factor) <= MASKED).all())
+    return number is not None and bool(_left_out(number, factor).all())
+
+
+def _left_out(numbers: Array, factor: float) -> Array:
+    """Which of the numbers that are added to scores leave these out, where both are multiplied by a factor."""
+    return np.asarray(numbers * min(1.0, factor) <= MASKED)
 
 
 def _may_have_categories(graph: GraphProto) -> bool:
@@ -389,7 +396,7 @@ class _Encoder:
             # Rows would be taken for indicators.
             raise ValueError("each category is alone")
         self.rest = _rest(self.graph, self.traced)
-        self.exits = _exits(self.graph, self.traced, self.evaluator)
+        self.exits = _exits(self.graph, self.traced, self.evaluator, self.rest)
         self.masking = _masking(self.graph, self.rest, self.constants)
         self.made: list[NodeProto] = []
         self.whole: set[str] = set()
@@ -548,11 +555,10 @@ class _Encoder:
 def _bounded(tables: Array, factor: float) -> Array:
     """Tables of a mask that is added to scores, which are multiplied by a factor behind it, in numbers that a network
     computes with: what is left out is so little that its exponential is nothing beside others."""
-    factor = min(1.0, factor)
-    left_out = tables * factor <= MASKED
+    left_out = _left_out(tables, factor)
     if not left_out.any() or left_out.all():
         return tables
-    return np.where(left_out, tables[~left_out].min() + LEFT_OUT / factor, tables)
+    return np.where(left_out, tables[~left_out].min() + LEFT_OUT / min(1.0, factor), tables)
 
 
 def _one_of(table: Array) -> int | None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from pronghorn._outputs import PROBABILITIES
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.apart import keeps_apart
 from pronghorn.onnx.categories import Encoded, encode_categories
@@ -25,7 +26,7 @@ from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
-from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, PROBABILITIES, Lowering, Value
+from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.masks import attended, scored
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, before_layers, inside, lower, unsupported
@@ -33,7 +34,6 @@ from pronghorn.onnx.probabilities import are_probabilities
 from pronghorn.onnx.reading import Source, initializers, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
-from pronghorn.onnx.tracing import constants_of
 from pronghorn.onnx.unrolling import has_loops, unroll
 
 Output = str | Sequence[str] | None
@@ -206,7 +206,7 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
     lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
     lowering.parts = row.parts if row else {}
     lowering.start(source.name, sizes)
-    are_shares = row is None and are_probabilities(proto.graph, output_name, constants_of(proto, opset))
+    are_shares = row is None and are_probabilities(proto, opset, output_name)
     _lower(_slim(proto, wanted), lowering, output_name, whole)
     outputs = {name: _output(lowering, name).inner for name in wanted}
     result = _output(lowering, output_name)

@@ -51,9 +51,6 @@ OTHER_AXIS = "choose an axis of an image: its result would depend on others"
 FINISH = ("softmax", "arg_max", "sigmoid", "along", "exp", "exp_m1", "log", "sqrt")
 """Operators that the client computes on the result."""
 
-PROBABILITIES = "probabilities"
-"""The end of a model whose results are probabilities already."""
-
 FINISH_NAMES = {
     "arg_max": "ArgMax",
     "exp": "Exp",

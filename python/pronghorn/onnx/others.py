@@ -50,8 +50,9 @@ def told_apart(
     constants: Mapping[str, Array],
     categories: Mapping[int, Category],
     read: Iterable[str],
-) -> list[int]:
-    """The places of a row whose values beyond the categories have different results.
+) -> tuple[set[int], set[int]]:
+    """The places of a row whose values beyond the categories are told apart by nodes, and those of such values that are
+    read as they are.
 
     Args:
         traced: the nodes from the inputs to these results.
@@ -63,7 +64,7 @@ def told_apart(
     known = {place: category.values for place, category in categories.items() if category.others != "refused"}
     found, bare = set[int](), set(evaluator.shapes)
     if not known:
-        return []
+        return set(), set()
     row = np.zeros(evaluator.count, object)
     for place, category in categories.items():
         row[place] = category.values[0] if category.others == "refused" else category.other
@@ -86,9 +87,8 @@ def told_apart(
                 continue
             lists = _lists(node, constants)
             found |= {place for each, place, shift in values if lists is None or not _holds(each, lists, shift)}
-    for name in bare.intersection(read):
-        found |= known.keys() & set(evaluator.places(name).ravel().tolist())
-    return sorted(found)
+    places = {place for name in bare.intersection(read) for place in evaluator.places(name).ravel().tolist()}
+    return found, places & known.keys()
 
 
 def _moves_numbers(node: NodeProto, traced: Trace) -> bool:

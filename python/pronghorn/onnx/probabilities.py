@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from onnx import GraphProto, NodeProto
+from onnx import ModelProto, NodeProto
 
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.masks import MOVING
 from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.tracing import constants_of
 
 Interval = tuple[float, float]
 """The least and the largest value that a tensor may have."""
@@ -26,10 +27,12 @@ WITHIN = ("GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceM
 ROUNDING = 1e-6
 
 
-def are_probabilities(graph: GraphProto, name: str, constants: Mapping[str, Array]) -> bool:
+def are_probabilities(proto: ModelProto, opset: int, name: str) -> bool:
     """Whether a value follows from results of Sigmoids or the like, and is from 0 to 1 for any input."""
-    known = dict[str, Interval]()
-    for node in graph.node:
+    if all(name_of(node) not in SHARES for node in proto.graph.node):
+        return False
+    constants, known = constants_of(proto, opset), dict[str, Interval]()
+    for node in proto.graph.node:
         interval = _interval(node, known, constants)
         if interval is not None:
             known[node.output[0]] = interval

@@ -184,13 +184,14 @@ fn decrypt_row<W: Word>(
     }
     let (saturated, outside) = (outside(&slots.re[..integers.len()]), outside(&slots.re));
     let all = slots.re.len() as u64;
-    let agree = copies_agree(&slots.re, integers.len(), (high - low) / unit);
-    slots.re.zeroize();
-    slots.im.zeroize();
     // An image like none of the samples has results beyond the range, and all copies of it have the
     // same. Where the answer as a whole is not what was computed (another server, damage, a modulus
     // that overflowed), all slots are anything.
-    Ok((saturated, outside > all / MOST_OUTSIDE && !agree))
+    let is_none = outside > all / MOST_OUTSIDE
+        && !copies_agree(&slots.re, integers.len(), (high - low) / unit);
+    slots.re.zeroize();
+    slots.im.zeroize();
+    Ok((saturated, is_none))
 }
 
 /// Whether slots beyond the first `images` repeat these, as all inputs do: no two of a result differ

@@ -42,7 +42,6 @@ pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) ->
 /// What a function, a pool or a move makes of all arguments in a range; `None` for other operators,
 /// and where the range of the argument is another ([`leave_room`]).
 fn image(op: &Op, range_of: impl Fn(usize) -> Range) -> Option<Range> {
-    let itself = |x| x;
     match op {
         Op::Function { function } => image_of(*function, range_of(0)),
         Op::LeakyRelu { alpha } => {
@@ -50,11 +49,9 @@ fn image(op: &Op, range_of: impl Fn(usize) -> Range) -> Option<Range> {
             values_at(|x| if x < 0.0 { x * slope } else { x }, BENDS, range_of(0))
         }
         // A mean may count zeros around the image.
-        Op::AveragePool { .. } => values_at(itself, BENDS, range_of(0)).map(Range::with_zero),
-        Op::MaxPool { .. } | Op::GlobalAveragePool => values_at(itself, BENDS, range_of(0)),
-        Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => {
-            values_at(itself, BENDS, range_of(0))
-        }
+        Op::AveragePool { .. } => Some(range_of(0).with_zero()),
+        Op::MaxPool { .. } | Op::GlobalAveragePool => Some(range_of(0)),
+        Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => Some(range_of(0)),
         _ => None,
     }
 }
@@ -62,11 +59,7 @@ fn image(op: &Op, range_of: impl Fn(usize) -> Range) -> Option<Range> {
 fn image_of(function: Function, argument: Range) -> Option<Range> {
     match function {
         // Of these two no grid tells the extremes.
-        Function::Sin | Function::Cos => Some(Range {
-            low: -1.0,
-            high: 1.0,
-            saturates: false,
-        }),
+        Function::Sin | Function::Cos => Some(Range::new(-1.0, 1.0)),
         Function::Swish { beta } => {
             values_at(|x| function.at(x), BENDS / f64::from(beta), argument)
         }
@@ -85,11 +78,7 @@ fn values_at(function: impl Fn(f64) -> f64, bends: f64, argument: Range) -> Opti
     let values = grid.chain([low, high]).map(function);
     let ends = |[low, high]: [f64; 2], value: f64| [low.min(value), high.max(value)];
     let [low, high] = values.fold([f64::INFINITY, f64::NEG_INFINITY], ends);
-    (low.is_finite() && high.is_finite()).then_some(Range {
-        low,
-        high,
-        saturates: false,
-    })
+    (low.is_finite() && high.is_finite()).then_some(Range::new(low, high))
 }
 
 /// Points at which a function is looked at: its extremes are flat.
@@ -175,43 +164,35 @@ fn share(graph: &Graph, ranges: &mut [Range]) {
 mod tests {
     use super::*;
 
-    fn range(low: f64, high: f64) -> Range {
-        Range {
-            low,
-            high,
-            saturates: false,
-        }
-    }
-
     #[test]
     fn functions_bound_their_values() {
         let of = |op: Op, argument| image(&op, |_| argument).map(|image| [image.low, image.high]);
         let silu = || Op::Function {
             function: Function::Swish { beta: 1.0 },
         };
-        let [low, high] = of(silu(), range(-8.0, 4.0)).unwrap();
+        let [low, high] = of(silu(), Range::new(-8.0, 4.0)).unwrap();
         assert!((low + 0.2785).abs() < 1e-3 && (high - 3.928).abs() < 1e-3);
         let leaky = || Op::LeakyRelu { alpha: 0.125 };
-        assert_eq!(of(leaky(), range(-8.0, 4.0)), Some([-1.0, 4.0]));
-        assert_eq!(of(Op::Reshape, range(-8.0, 4.0)), Some([-8.0, 4.0]));
-        assert_eq!(of(Op::Add, range(-8.0, 4.0)), None);
+        assert_eq!(of(leaky(), Range::new(-8.0, 4.0)), Some([-1.0, 4.0]));
+        assert_eq!(of(Op::Reshape, Range::new(-8.0, 4.0)), Some([-8.0, 4.0]));
+        assert_eq!(of(Op::Add, Range::new(-8.0, 4.0)), None);
         assert_eq!(of(leaky(), Range::ALL), None);
         // However far the arguments reach.
-        let [low, high] = of(silu(), range(-3000.0, 0.5)).unwrap();
+        let [low, high] = of(silu(), Range::new(-3000.0, 0.5)).unwrap();
         assert!((low + 0.2785).abs() < 1e-3 && (high - 0.3112).abs() < 1e-3);
         let slow = Op::Function {
             function: Function::Swish { beta: 0.01 },
         };
-        let [low, _] = of(slow, range(-3000.0, 0.5)).unwrap();
+        let [low, _] = of(slow, Range::new(-3000.0, 0.5)).unwrap();
         assert!((low + 27.85).abs() < 0.1, "{low}");
         let sine = Op::Function {
             function: Function::Sin,
         };
-        assert_eq!(of(sine, range(-1e6, 1e6)), Some([-1.0, 1.0]));
+        assert_eq!(of(sine, Range::new(-1e6, 1e6)), Some([-1.0, 1.0]));
         // Roots have ranges of their own.
         let root = Op::Function {
             function: Function::Sqrt,
         };
-        assert_eq!(of(root, range(1.0, 4.0)), None);
+        assert_eq!(of(root, Range::new(1.0, 4.0)), None);
     }
 }

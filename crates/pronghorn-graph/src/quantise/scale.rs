@@ -40,11 +40,16 @@ const MOST_ACROSS: f32 = 1.375;
 
 impl Range {
     /// All numbers.
-    pub(super) const ALL: Self = Self {
-        low: f64::NEG_INFINITY,
-        high: f64::INFINITY,
-        saturates: false,
-    };
+    pub(super) const ALL: Self = Self::new(f64::NEG_INFINITY, f64::INFINITY);
+
+    /// The range with these ends.
+    pub(super) const fn new(low: f64, high: f64) -> Self {
+        Self {
+            low,
+            high,
+            saturates: false,
+        }
+    }
 
     /// The integers next to its ends at a scale.
     pub(super) fn nearest(self) -> impl Fn(i32) -> (i32, i32) {
@@ -291,16 +296,8 @@ pub(super) fn scaled(x: f32, scale: f64) -> i32 {
 mod tests {
     use super::*;
 
-    fn range(low: f64, high: f64) -> Range {
-        Range {
-            low,
-            high,
-            saturates: false,
-        }
-    }
-
     fn saturating(low: f64, high: f64) -> Range {
-        range(low, high).saturating()
+        Range::new(low, high).saturating()
     }
 
     #[test]
@@ -321,7 +318,7 @@ mod tests {
             }
             // Above the power, and where nothing saturates, there is a bit more.
             assert_eq!(saturating(0.0, 8.001).fraction(bits), bits as i32 - 4);
-            assert_eq!(range(0.0, 8.0).fraction(bits), bits as i32 - 4);
+            assert_eq!(Range::new(0.0, 8.0).fraction(bits), bits as i32 - 4);
         }
         assert_eq!(saturating(0.0, 2.0).clamps(0, true), (0, 3));
         let none = saturating(0.0, 0.0);
@@ -333,26 +330,26 @@ mod tests {
 
     #[test]
     fn bounds_of_clips_end_ranges() {
-        let clipped = |low, high, min, max| range(low, high).clipped([Some(min), Some(max)]);
-        assert_eq!(clipped(-1.0, 7.5, 0.0, 6.0), range(0.0, 6.0));
-        assert_eq!(clipped(0.0, 3.0, 0.0, 6.0), range(0.0, 3.0));
+        let clipped = |low, high, min, max| Range::new(low, high).clipped([Some(min), Some(max)]);
+        assert_eq!(clipped(-1.0, 7.5, 0.0, 6.0), Range::new(0.0, 6.0));
+        assert_eq!(clipped(0.0, 3.0, 0.0, 6.0), Range::new(0.0, 3.0));
         let eight = clipped(-9.0, 9.0, -8.0, 8.0);
-        assert_eq!(eight, range(-8.0, 8.0));
+        assert_eq!(eight, Range::new(-8.0, 8.0));
         assert_eq!(eight.saturating().fraction(9), 5);
         assert_eq!(eight.saturating().clamps(5, true), (-256, 255));
     }
 
     #[test]
     fn fractions_are_the_largest_that_fit() {
-        assert_eq!(range(0.0, 1.0).fraction(8), 7);
-        assert_eq!(range(0.0, 255.0).fraction(8), 0);
-        assert_eq!(range(0.0, 255.5).fraction(8), -1);
-        assert_eq!(range(-1.0, 0.5).fraction(8), 6);
-        assert_eq!(range(-127.0, 3.0).fraction(8), 0);
-        assert_eq!(range(0.0, 3e9).fraction(2), -30);
-        assert_eq!(range(0.0, 0.0).fraction(8), ZERO_FRACTION);
-        assert_eq!(range(0.0, 1e-12).fraction(8), 47);
-        assert_eq!(range(0.0, 1e-30).fraction(8), MAX_FRACTION);
+        assert_eq!(Range::new(0.0, 1.0).fraction(8), 7);
+        assert_eq!(Range::new(0.0, 255.0).fraction(8), 0);
+        assert_eq!(Range::new(0.0, 255.5).fraction(8), -1);
+        assert_eq!(Range::new(-1.0, 0.5).fraction(8), 6);
+        assert_eq!(Range::new(-127.0, 3.0).fraction(8), 0);
+        assert_eq!(Range::new(0.0, 3e9).fraction(2), -30);
+        assert_eq!(Range::new(0.0, 0.0).fraction(8), ZERO_FRACTION);
+        assert_eq!(Range::new(0.0, 1e-12).fraction(8), 47);
+        assert_eq!(Range::new(0.0, 1e-30).fraction(8), MAX_FRACTION);
     }
 
     #[test]
@@ -411,23 +408,23 @@ mod tests {
             mean_square: 1.0,
             reach: 1.0,
         };
-        assert_eq!(Range::of(&profile(-1.0, 2.0), 1.5), range(-1.5, 3.0));
-        assert_eq!(Range::of(&profile(1.0, 2.0), 1.0), range(1.0, 2.0));
-        assert_eq!(Range::of(&profile(1.0, 2.0), 1.25), range(0.5, 2.5));
-        assert_eq!(Range::of(&profile(-2.0, -1.0), 3.0), range(-6.0, 0.0));
-        assert_eq!(Range::of(&profile(0.0, 0.0), 3.0), range(0.0, 0.0));
+        assert_eq!(Range::of(&profile(-1.0, 2.0), 1.5), Range::new(-1.5, 3.0));
+        assert_eq!(Range::of(&profile(1.0, 2.0), 1.0), Range::new(1.0, 2.0));
+        assert_eq!(Range::of(&profile(1.0, 2.0), 1.25), Range::new(0.5, 2.5));
+        assert_eq!(Range::of(&profile(-2.0, -1.0), 3.0), Range::new(-6.0, 0.0));
+        assert_eq!(Range::of(&profile(0.0, 0.0), 3.0), Range::new(0.0, 0.0));
         let across = |min: f32, max: f32, margin: f32| {
             let profile = profile(min, max);
             Range::of(&profile, margin).across(&profile, margin)
         };
-        assert_eq!(across(0.5, 4.5, 1.25), range(-0.5, 5.625));
-        assert_eq!(across(-4.5, -0.5, 1.25), range(-5.625, 0.5));
+        assert_eq!(across(0.5, 4.5, 1.25), Range::new(-0.5, 5.625));
+        assert_eq!(across(-4.5, -0.5, 1.25), Range::new(-5.625, 0.5));
         // Rows have a larger margin, and many samples next to none.
-        assert_eq!(across(0.5, 4.5, 2.0), range(-1.0, 9.0));
-        assert_eq!(across(0.5, 4.5, 1.0), range(0.5, 4.5));
-        assert_eq!(across(0.0, 4.0, 1.25), range(0.0, 5.0));
-        assert_eq!(across(-1.0, 4.0, 1.25), range(-2.0, 5.0));
-        assert_eq!(across(-4.0, 0.5, 1.25), range(-5.0, 1.5));
-        assert_eq!(across(-4.0, 4.0, 1.25), range(-5.0, 5.0));
+        assert_eq!(across(0.5, 4.5, 2.0), Range::new(-1.0, 9.0));
+        assert_eq!(across(0.5, 4.5, 1.0), Range::new(0.5, 4.5));
+        assert_eq!(across(0.0, 4.0, 1.25), Range::new(0.0, 5.0));
+        assert_eq!(across(-1.0, 4.0, 1.25), Range::new(-2.0, 5.0));
+        assert_eq!(across(-4.0, 0.5, 1.25), Range::new(-5.0, 1.5));
+        assert_eq!(across(-4.0, 4.0, 1.25), Range::new(-5.0, 5.0));
     }
 }
