@@ -30,6 +30,7 @@ pub mod prepared;
 mod product;
 pub(crate) mod protocol;
 mod reveal;
+mod rooms;
 mod rows;
 mod run;
 mod secret;

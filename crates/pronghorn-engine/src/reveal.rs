@@ -153,7 +153,7 @@ fn elementwise(op: &ActivationOp, channel: usize, row: &mut [i32]) -> u32 {
         } => {
             return simd::requantise(SimdLevel::detect(), row, shifts[channel], low, high);
         }
-        ActivationOp::Table(ref table) => row.iter_mut().for_each(|word| *word = table.at(*word)),
+        ActivationOp::Table(ref table) => table.apply(row),
         ActivationOp::MaxPool { .. } => unreachable!("pools end a chain"),
         ActivationOp::Dither { .. } => unreachable!("the plan was checked"),
     }

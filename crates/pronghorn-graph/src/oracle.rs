@@ -563,7 +563,7 @@ fn activate(op: &ActivationOp, x: &mut [i32]) {
         } => by_channel(x, shifts, |x, &shift| {
             scalar::requantise(x, shift, low, high)
         }),
-        ActivationOp::Table(ref table) => each(x, |x| table.at(x)),
+        ActivationOp::Table(ref table) => table.apply(x),
         ActivationOp::Dither { ref shifts } => by_channel(x, shifts, |x, &shift| {
             scalar::requantise(x, shift, i32::MIN, i32::MAX)
         }),

@@ -4,7 +4,7 @@
 
 use pronghorn_ring::{SimdLevel, vectorised};
 
-use crate::fixed::Digit;
+use crate::fixed::{Digit, Table};
 
 /// Running sums of an inner product in floating point. Their number is part of the result: plans
 /// are the same on all machines.
@@ -55,6 +55,19 @@ vectorised! {
     /// The same modulo 2^32.
     pub fn integer_products(rows: &[i16], patches: &[i16], length: usize, sums: &mut [i32]) {
         tiles::<Words>(rows, patches, length, sums);
+    }
+}
+
+vectorised! {
+    /// Adds to each sum, modulo 2^32, [`Table::step_of`] its rise for each of
+    /// the low `fine` bits of its rest that is set.
+    pub fn add_steps(sums: &mut [i32], rises: &[i32], rests: &[i32], fine: u32) {
+        for bit in 0..fine {
+            for (sum, (&rise, &rest)) in sums.iter_mut().zip(rises.iter().zip(rests)) {
+                let step = Table::step_of(rise, bit, fine) as i32;
+                *sum = sum.wrapping_add(step & -(rest >> bit & 1));
+            }
+        }
     }
 }
 

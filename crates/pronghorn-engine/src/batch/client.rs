@@ -25,6 +25,7 @@ use crate::{
     machine::Made,
     packed::PackedRow,
     pool::Pool,
+    rooms::Rooms,
     share::{Batch, Share},
     simd,
 };
@@ -41,6 +42,7 @@ pub struct LinearClient<W: Word> {
     input: Batch,
     output: Batch,
     publication: Option<Publication>,
+    workspaces: Rooms<Workspace<W>>,
     /// Whether a value was outside its range, which the server must not hear of.
     is_outside: bool,
 }
@@ -166,6 +168,7 @@ impl<W: Word> LinearClient<W> {
             rows,
             output,
             publication,
+            workspaces: Rooms::default(),
             is_outside: false,
         };
         Ok(Exchange::new(
@@ -210,6 +213,7 @@ impl<W: Word> LinearClient<W> {
             key,
             public,
             input,
+            workspaces,
             ..
         } = self;
         let (rlwe, piece) = (&shape.linear.rlwe, shape.piece());
@@ -226,10 +230,10 @@ impl<W: Word> LinearClient<W> {
                 .map(move |(at, (bytes, messages))| (index, at, bytes, messages))
         });
         pieces.try_for_each_init(
-            || Workspace::new(ring, piece),
+            || workspaces.borrow(|| Workspace::new(ring, piece)),
             |work, (index, at, bytes, messages)| {
                 let row = shape.portion.new.number(index);
-                let Workspace { a, b, scratch, .. } = work;
+                let Workspace { a, b, scratch, .. } = &mut **work;
                 rlwe::expand_a(public, row, ring.modulus(), a);
                 let b = &mut b[..messages.len()];
                 match &shape.linear.answers {
@@ -280,6 +284,7 @@ impl<W: Word> LinearClient<W> {
             output,
             publication,
             rows: points,
+            workspaces,
             ..
         } = self;
         // Rows that no other band needs go with the message.
@@ -316,7 +321,7 @@ impl<W: Word> LinearClient<W> {
         });
         let is_within = pieces
             .map_init(
-                || Workspace::new(ring, piece),
+                || workspaces.borrow(|| Workspace::new(ring, piece)),
                 |work, (row, first, bytes, messages)| {
                     reader.decrypt((row, first), bytes, work, messages)
                 },

@@ -39,6 +39,7 @@ use crate::{
     packed::PackedRow,
     pool::Pool,
     protocol::unsupported,
+    rooms::{Borrowed, Rooms},
     share::Share,
 };
 
@@ -211,6 +212,8 @@ pub struct LinearServer<W: Word> {
     generator: Option<Prg>,
     shares: Option<ServerShares<W>>,
     publication: Option<Publication>,
+    /// Of rows of an answer.
+    rooms: Rooms<Vec<W>>,
 }
 
 /// Rows of `a'` that serve several batches.
@@ -250,6 +253,7 @@ impl<W: Word> LinearServer<W> {
             generator: None,
             shares: None,
             publication: None,
+            rooms: Rooms::default(),
         };
         match server.shape.linear.share_encoding() {
             Some(encoding) => server.share(encoding, input, masks, place)?,
@@ -266,6 +270,10 @@ impl<W: Word> LinearServer<W> {
             Some(Carried { seed, halo }) => {
                 server.multiply_a(&seed);
                 server.put_halo(&halo);
+                // Its memory is that of the next one.
+                if let Some(carried) = &mut server.carried {
+                    carried.halo = halo;
+                }
             }
             None => {}
         }
@@ -336,7 +344,10 @@ impl<W: Word> LinearServer<W> {
         let (window, halo) = (portion.window.plane * columns, portion.halo * columns);
         if let Some(carried) = self.carried.as_mut().filter(|_| halo > 0) {
             // Exactly as long: it is kept until the next band, and counted so in plans.
-            carried.halo = vec![W::default(); portion.channels() * halo];
+            let words = portion.channels() * halo;
+            if carried.halo.len() != words {
+                carried.halo = vec![W::default(); words];
+            }
             let channels = self.rows.par_chunks_exact(window);
             let kept = carried.halo.par_chunks_exact_mut(halo);
             kept.zip(channels)
@@ -466,9 +477,10 @@ impl<W: Word> LinearServer<W> {
                 };
                 let (bytes_a, bytes_b) = bytes.split_at_mut(length);
                 if !published {
-                    let mut a = vec![W::default(); linear.rlwe.degree];
-                    self.a.read_row(answer, &mut a);
-                    pack_a(&self.layer.ring, linear, &mut a, bytes_a);
+                    let mut room = self.room();
+                    let a = &mut room[..linear.rlwe.degree];
+                    self.a.read_row(answer, a);
+                    pack_a(&self.layer.ring, linear, a, bytes_a);
                 }
                 self.pack_row_of_b(answer, bytes_b);
             }
@@ -482,15 +494,21 @@ impl<W: Word> LinearServer<W> {
         } = &self.shape;
         let piece = self.shape.piece();
         let pieces = bytes.par_chunks_mut(linear.rlwe.answer_bytes_b(piece));
-        let room = || vec![W::default(); piece];
+        let rooms = || self.room();
         pieces
             .enumerate()
-            .for_each_init(room, |words, (index, bytes)| {
+            .for_each_init(rooms, |words, (index, bytes)| {
                 let first = index * piece;
                 let b = &mut words[..piece.min(columns - first)];
                 self.b.read_part(answer, first, b);
                 pack_b(linear, b, bytes);
             });
+    }
+
+    /// Room for a row of `a'`, and for a piece of one of `b'`.
+    fn room(&self) -> Borrowed<'_, Vec<W>> {
+        let words = self.shape.piece().max(self.shape.linear.rlwe.degree);
+        self.rooms.borrow(|| vec![W::default(); words])
     }
 
     /// The same for an answer that nobody may read, which leaves the server its shares.

@@ -7,16 +7,20 @@
 mod cost;
 mod encoding;
 
+use pronghorn_ring::SimdLevel;
 use serde::{Deserialize, Serialize};
 
 use super::Interval;
-use crate::shape::OperatorError;
+use crate::{shape::OperatorError, simd};
 
 /// Most entries of a table.
 pub const MAX_ENTRIES: usize = 1 << 9;
 
 /// Most bits below the index that have a step.
 pub const MAX_FINE: u32 = 12;
+
+/// Values whose steps are added together.
+const BLOCK: usize = 64;
 
 /// `base(x) + entries[i]` with `i = (x >> drop) - first`, and `base(x)` alone where there is no
 /// such entry. The shift is arithmetic.
@@ -47,6 +51,28 @@ impl Table {
     #[inline]
     pub fn at(&self, x: i32) -> i32 {
         self.value(x.into()) as i32
+    }
+
+    /// [`Table::at`] on every word. Which bits of a word are set decides no branch.
+    pub fn apply(&self, words: &mut [i32]) {
+        self.apply_at(SimdLevel::detect(), words);
+    }
+
+    fn apply_at(&self, level: SimdLevel, words: &mut [i32]) {
+        let fine = self.fine.min(MAX_FINE);
+        let below = self.drop.min(31).saturating_sub(fine);
+        let (mut rises, mut rests) = ([0; BLOCK], [0; BLOCK]);
+        for words in words.chunks_mut(BLOCK) {
+            for (word, (rise, rest)) in words.iter_mut().zip(rises.iter_mut().zip(&mut rests)) {
+                let x = *word;
+                let place = self.place(x.into());
+                let at = |list: &[i32]| place.and_then(|place| list.get(place)).map_or(0, |&at| at);
+                (*rise, *rest) = (at(&self.rises), x >> below);
+                let base = if self.rectified { x.max(0) } else { 0 };
+                *word = base.wrapping_add(at(&self.entries));
+            }
+            simd::add_steps(level, words, &rises, &rests, fine);
+        }
     }
 
     /// The value at `x`, in 64 bits.
@@ -240,6 +266,32 @@ mod tests {
             ..table(true, 31, 0, &[i32::MAX])
         };
         assert_eq!(far.at(i32::MAX), (1 << 30) - 2);
+    }
+
+    /// At every level, on parts of blocks, too.
+    #[test]
+    fn all_words_at_once() {
+        let far = Table {
+            fine: 12,
+            rises: vec![i32::MIN, i32::MAX, -5, 1000],
+            ..table(true, 13, -2, &[7, i32::MIN, i32::MAX, -1])
+        };
+        let steep = Table {
+            fine: 3,
+            rises: vec![-77],
+            ..table(false, 31, 0, &[3])
+        };
+        let words = [i32::MIN, -16_385, -16_384, -1, 0, 1, 8191, 8192, i32::MAX];
+        let more = (0..200).map(|at: i32| at.wrapping_mul(0x9E37_79B9u32 as i32) >> (at % 19));
+        let words: Vec<i32> = words.into_iter().chain(more).collect();
+        for table in [far, steep, table(true, 4, -1, &[-3, 2])] {
+            let expected: Vec<i32> = words.iter().map(|&x| table.at(x)).collect();
+            for level in SimdLevel::available() {
+                let mut found = words.clone();
+                table.apply_at(level, &mut found);
+                assert_eq!(found, expected, "{level:?}");
+            }
+        }
     }
 
     #[test]
