@@ -7,12 +7,14 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pronghorn._columns import MOST_WHOLE
+from pronghorn._headers import TRUTHS
 from pronghorn.errors import InputError, InputWarning
 
 Array = npt.NDArray[Any]
@@ -26,6 +28,9 @@ MOST_ENCODED = 1 << 30
 """Numbers that rows are encoded as at once, at most: 4 GiB."""
 SHOWN = 10
 """Categories in a message, at most."""
+MOST_LONG = 10**30
+"""Above all whole numbers of texts."""
+
 WHOLE = re.compile(r"\s*[+-]?\d{1,30}\s*", re.ASCII)
 """A text that is a whole number."""
 
@@ -234,14 +239,18 @@ def _comparable(column: Array, are_texts: bool, what: str) -> Array:
 
 
 def _whole(value: Any) -> int | None:
-    """A whole number, or a text that is one; None of anything else."""
+    """A whole number, a truth, or a text that is one; None of anything else."""
     if isinstance(value, int | np.integer) or (isinstance(value, str) and WHOLE.fullmatch(value)):
         return int(value)
+    if isinstance(value, str) and value.strip().lower() in TRUTHS:
+        return int(TRUTHS[value.strip().lower()])
     try:
-        number = float(value)
-    except (OverflowError, TypeError, ValueError):
+        # Exact, as a text of a long number may have a fraction of zeros.
+        number = Decimal(value) if isinstance(value, str | Decimal) else Decimal(float(value))
+    except (ArithmeticError, TypeError, ValueError):
         return None
-    return int(number) if number.is_integer() else None
+    is_whole = number.is_finite() and abs(number) < MOST_LONG and number == number.to_integral_value()
+    return int(number) if is_whole else None
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check
-from pronghorn.errors import InputError
+from pronghorn.errors import InputError, InputWarning
 
 Floats = npt.NDArray[np.float32]
 Classes = npt.NDArray[np.int64]
@@ -32,6 +33,9 @@ PROBABILITIES = "probabilities"
 
 OFF = 0.05
 """Probabilities, and their sums, are off by this at most where plans are as precise as by default."""
+
+LEAST_SCORES = 8
+"""So many results from 0 to 1 are unlikely to be scores."""
 
 KINDS = ("classes", "labels", "values")
 
@@ -187,10 +191,12 @@ class Predictions:
             return cls(outputs, kind, None, None)
         if kind == "labels":
             are_known |= not {"softmax", "softmax_along"}.isdisjoint(finish)
+            _warn_of_shares(flat, are_known)
             return cls(outputs, kind, None, flat if are_known else _sigmoid(flat))
         if INDICES & set(finish):
             return cls(outputs, kind, flat[:, 0].astype(np.int64), None)
         if flat.shape[1] == 1 and not any("softmax" in end for end in finish):
+            _warn_of_shares(flat, are_known)
             yes = flat if are_known else _sigmoid(flat)
             classes = np.greater(flat[:, 0], 0.5 if are_known else 0.0).astype(np.int64)
             return cls(outputs, kind, classes, np.concatenate([1 - yes, yes], axis=1))
@@ -266,6 +272,20 @@ def split(outputs: Floats, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, F
 def name_of(names: Sequence[str], index: int) -> str:
     """The name of a class; its index where there is none."""
     return names[index] if 0 <= index < len(names) else str(index)
+
+
+def _warn_of_shares(scores: Floats, are_known: bool) -> None:
+    """Warns where what is taken for scores may well be probabilities, whose half would be the bound."""
+    if are_known or len(scores) < LEAST_SCORES or scores.min() < 0 or scores.max() > 1:
+        return
+    warnings.warn(
+        "all results are from 0 to 1, and are taken for scores, whose classes part at 0: if they are probabilities, "
+        "these classes are wrong\n"
+        "  what to do: take the values (outputs values), and compare them with 0.5; a model that ends in its Sigmoid "
+        "says what it gives",
+        InputWarning,
+        stacklevel=3,
+    )
 
 
 def _are_shares(rows: Floats) -> npt.NDArray[np.bool_]:

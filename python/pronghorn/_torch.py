@@ -9,7 +9,7 @@ import io
 import math
 import sys
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, islice
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Example = Any
 """A tensor or an array, a tuple of several, or a dictionary of them by the names of forward's parameters."""
+
+Results = dict[str, Array] | None
+"""Outputs of a module by their names; None where they are no tensors."""
 
 DYNAMO = "torch.onnx, torch.export"
 TORCHSCRIPT = "torch.onnx, TorchScript"
@@ -236,7 +239,7 @@ def cases(module: torch.nn.Module, example: Example, samples: Inputs | None, sha
     for inputs, *others in islice(_inputs(module, example, samples, shape), MOST_CASES):
         with _evaluating(module):
             first, second = (_run(module, inputs) for _ in range(2))
-        if first is not None and second is not None and not all(_alike(first[name], second[name]) for name in first):
+        if not _are_alike(first, second):
             raise ExportError(
                 f"the module {type(module).__name__} gives other outputs for the same input each time, in eval mode",
                 "leave random numbers out of forward, and use nn.Dropout in place of functional.dropout, which "
@@ -315,29 +318,37 @@ def _row(part: Array, at: int) -> Array:
 
 
 def _typed(module: torch.nn.Module, examples: list[dict[str, torch.Tensor]]) -> Iterator[list[dict[str, torch.Tensor]]]:
-    """Examples whose whole numbers are floats, as far as forward takes them; else as many as it takes are whole, such
-    as rows of tables and masks. The examples as they are where it takes none."""
+    """Examples whose whole numbers are floats, as far as forward takes them and gives the same; else as many as it
+    takes are whole, such as rows of tables and masks: attention adds a mask of floats, and leaves out by one of truths.
+    The examples as they are where it takes none."""
     whole = [name for name, value in examples[0].items() if not value.is_floating_point()]
     counts = [0, *range(len(whole), 0, -1)] if 0 < len(whole) <= MOST_TRIED else [0, len(whole)][: 1 + bool(whole)]
-    are_taken = False
+    given, are_taken = _results(module, examples) if whole else None, False
     for kept in chain.from_iterable(combinations(whole, count) for count in counts):
         floats = [name for name in whole if name not in kept]
         found = [{**each, **{name: each[name].float() for name in floats}} for each in examples]
-        if _takes(module, found[0]):
+        results = _results(module, found)
+        if results is not None and (given is None or all(map(_are_alike, results, given))):
             are_taken = True
             yield found
     if not are_taken:
         yield examples
 
 
-def _takes(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> bool:
-    """Whether a module runs on inputs."""
+def _results(module: torch.nn.Module, examples: Iterable[Mapping[str, torch.Tensor]]) -> list[Results] | None:
+    """A module's results; None where it does not run."""
     try:
         with _evaluating(module):
-            _run(module, inputs)
+            return [_run(module, inputs) for inputs in examples]
     except ExportError:
-        return False
-    return True
+        return None
+
+
+def _are_alike(found: Results, wanted: Results) -> bool:
+    """Whether two runs gave the same results, as far as they are known."""
+    if found is None or wanted is None:
+        return found is wanted
+    return found.keys() == wanted.keys() and all(_alike(found[name], wanted[name]) for name in found)
 
 
 def _ramp(shape: Sequence[int]) -> Array:
@@ -457,7 +468,7 @@ def _with_plain_weights(module: torch.nn.Module) -> torch.nn.Module:
     return copied
 
 
-def _run(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, Array] | None:
+def _run(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> Results:
     try:
         return _outputs(module(*inputs.values()))
     except Exception as error:
@@ -469,7 +480,7 @@ def _run(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[st
         ) from error
 
 
-def _outputs(result: Any) -> dict[str, Array] | None:
+def _outputs(result: Any) -> Results:
     import torch
 
     if isinstance(result, torch.Tensor):

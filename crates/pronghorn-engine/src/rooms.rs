@@ -71,7 +71,8 @@ mod tests {
             *first = 3;
             assert_eq!((*first, *second), (3, 2));
         }
-        let contents = [rooms.borrow(|| 4), rooms.borrow(|| 4), rooms.borrow(|| 4)].map(|room| *room);
+        let contents =
+            [rooms.borrow(|| 4), rooms.borrow(|| 4), rooms.borrow(|| 4)].map(|room| *room);
         assert_eq!(contents.iter().sum::<i32>(), 3 + 2 + 4);
         assert_eq!(rooms.lock().len(), 3);
     }

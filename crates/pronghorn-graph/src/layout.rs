@@ -27,6 +27,16 @@ pub fn transpose(shape: &[usize], permutation: &[usize]) -> Vec<usize> {
     })
 }
 
+/// The source of one element of `Transpose`.
+pub fn before_transpose(shape: &[usize], permutation: &[usize], mut element: usize) -> usize {
+    let (strides, mut source) = (strides(shape), 0);
+    for &d in permutation.iter().rev() {
+        source += element % shape[d] * strides[d];
+        element /= shape[d];
+    }
+    source
+}
+
 /// Sources of `Pad`; `None` is a zero.
 pub fn pad(shape: &[usize], before: &[usize], after: &[usize]) -> Vec<Option<usize>> {
     let strides = strides(shape);
@@ -111,7 +121,7 @@ pub fn patch<T: Copy + Default>(
 }
 
 /// Row-major strides.
-fn strides(shape: &[usize]) -> Vec<usize> {
+pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
     (0..shape.len())
         .map(|d| shape[d + 1..].iter().product())
         .collect()
@@ -163,6 +173,10 @@ mod tests {
         assert_eq!(transpose(&[2, 3], &[1, 0]), [0, 3, 1, 4, 2, 5]);
         assert_eq!(transpose(&[1, 2, 3], &[0, 1, 2]), [0, 1, 2, 3, 4, 5]);
         assert_eq!(transpose(&[], &[]), [0]);
+        let (shape, permutation) = ([2, 3, 4, 5], [2, 0, 3, 1]);
+        let one = |element| before_transpose(&shape, &permutation, element);
+        let each: Vec<usize> = (0..120).map(one).collect();
+        assert_eq!(each, transpose(&shape, &permutation));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod outputs;
 pub mod passes;
 pub mod polynomial;
 pub mod quantise;
+mod rearrange;
 pub mod rescale;
 pub mod shape;
 mod signs;

@@ -5,7 +5,7 @@
 //! proven range. Some images go through a node together: its weights are made ready once for all of
 //! them.
 
-use std::mem;
+use std::{borrow::Cow, mem};
 
 use rayon::prelude::*;
 use thiserror::Error;
@@ -19,7 +19,7 @@ use crate::{
         scalar,
     },
     geometry::Window,
-    layout::{self, Source},
+    rearrange,
 };
 
 /// Why the oracle has no answer.
@@ -240,8 +240,6 @@ pub(crate) struct Evaluator<'a> {
     graph: &'a FixedGraph,
     /// The last node that reads each value.
     last_reader: Vec<usize>,
-    /// Where the elements of rearranged values come from, by node.
-    sources: Vec<Option<Vec<Option<Source>>>>,
     /// The nodes with dithered rounding.
     dithered: Vec<usize>,
 }
@@ -256,14 +254,6 @@ impl<'a> Evaluator<'a> {
                 .for_each(|&input| last_reader[input] = index);
         }
         last_reader[graph.output] = usize::MAX;
-        let sources = graph.nodes.iter().map(|node| {
-            let FixedOp::Local(op) = &node.op else {
-                return None;
-            };
-            let shape = |&input: &usize| graph.nodes[input].value.shape.as_slice();
-            op.sources(&node.inputs.iter().map(shape).collect::<Vec<_>>())
-        });
-        let sources = sources.collect();
         let is_dithered = |&index: &usize| match &graph.nodes[index].op {
             FixedOp::Activation(op) => op.dithered().is_some(),
             _ => false,
@@ -272,7 +262,6 @@ impl<'a> Evaluator<'a> {
             dithered: (0..graph.nodes.len()).filter(is_dithered).collect(),
             graph,
             last_reader,
-            sources,
         }
     }
 
@@ -379,11 +368,10 @@ impl<'a> Evaluator<'a> {
             FixedOp::Local(op) => self.local(index, op, inputs),
             FixedOp::Product => {
                 let shape = |input: usize| &self.graph.nodes[node.inputs[input]].value.shape;
-                let sources = [0, 1].map(|i| layout::broadcast(shape(i), &node.value.shape));
-                let [left, right] = sources.each_ref().map(|sources| sources.iter());
-                let product =
-                    |(&l, &r): (&usize, &usize)| i64::from(inputs[0][l]) * i64::from(inputs[1][r]);
-                narrow(left.zip(right).map(product))
+                let [left, right] =
+                    [0, 1].map(|i| rearrange::broadcast(shape(i), &node.value.shape, inputs[i]));
+                let pairs = left.iter().zip(&*right);
+                narrow(pairs.map(|(&l, &r)| i64::from(l) * i64::from(r)))
             }
             FixedOp::ArgMax => {
                 let values = inputs[0];
@@ -399,6 +387,7 @@ impl<'a> Evaluator<'a> {
 
     fn local(&self, index: usize, op: &LocalOp, inputs: &[&[i32]]) -> Narrow {
         let node = &self.graph.nodes[index];
+        let shape_of = |input: usize| self.graph.nodes[node.inputs[input]].value.shape.as_slice();
         match op {
             LocalOp::Add {
                 left_shift: [left, right],
@@ -410,32 +399,34 @@ impl<'a> Evaluator<'a> {
                 window,
                 multipliers,
             } => {
-                let shape = &self.graph.nodes[node.inputs[0]].value.shape;
-                let sums = pool(window, shape, inputs[0], 0i64, |sum, x| sum + i64::from(x));
-                let plane = sums.len() / shape[0];
+                let sums = pool(window, shape_of(0), inputs[0], 0i64, |sum, x| {
+                    sum + i64::from(x)
+                });
+                let plane = sums.len() / shape_of(0)[0];
                 let of_place = |(at, sum): (usize, &i64)| {
                     sum * i64::from(multipliers[at % plane % multipliers.len()])
                 };
                 narrow(sums.iter().enumerate().map(of_place))
             }
-            LocalOp::Reshape
-            | LocalOp::Pad { .. }
-            | LocalOp::Concat { .. }
-            | LocalOp::Transpose { .. }
-            | LocalOp::Take { .. } => {
-                let shift = |input: usize| match op {
-                    LocalOp::Concat { left_shift, .. } => left_shift[input],
-                    _ => 0,
-                };
-                let value = |source: &Source| {
-                    i64::from(inputs[source.input][source.index]) << shift(source.input)
-                };
-                let sources = self.sources[index].as_deref().unwrap_or_default();
-                narrow(
-                    sources
-                        .iter()
-                        .map(|source| source.as_ref().map_or(0, value)),
-                )
+            LocalOp::Reshape => Ok(inputs[0].to_vec()),
+            LocalOp::Pad { before, after } => {
+                Ok(rearrange::pad(shape_of(0), before, after, inputs[0]))
+            }
+            LocalOp::Transpose { permutation } => {
+                Ok(rearrange::transpose(shape_of(0), permutation, inputs[0]))
+            }
+            LocalOp::Take { axis, indices } => {
+                Ok(rearrange::take(shape_of(0), *axis, indices, inputs[0]))
+            }
+            LocalOp::Concat { axis, left_shift } => {
+                let shifted = inputs.iter().zip(left_shift).map(|(x, shift)| match shift {
+                    0 => Ok(Cow::Borrowed(*x)),
+                    _ => narrow(x.iter().map(|&x| i64::from(x) << shift)).map(Cow::Owned),
+                });
+                let shifted = shifted.collect::<Result<Vec<Cow<'_, [i32]>>, i64>>()?;
+                let shapes: Vec<&[usize]> = (0..inputs.len()).map(shape_of).collect();
+                let inputs: Vec<&[i32]> = shifted.iter().map(|x| &**x).collect();
+                Ok(rearrange::concat(&shapes, *axis, &inputs))
             }
         }
     }

@@ -141,7 +141,7 @@ def _load_module(cases: Iterable[_torch.Case], options: PlanOptions, *, shape: S
 
     Raises: as `load`.
     """
-    refusals = list[UnsupportedModelError]()
+    refusals, failures = list[UnsupportedModelError](), list[ExportError]()
     for case in cases:
         try:
             for exported in case.exports():
@@ -154,10 +154,9 @@ def _load_module(cases: Iterable[_torch.Case], options: PlanOptions, *, shape: S
                 if options.opening != "class":
                     case.check(model._run_by_name, exported.probabilities())
                 return model
-        except ExportError:
-            if not refusals:
-                raise
-    raise refusals[0]
+        except ExportError as error:
+            failures.append(error)
+    raise [*refusals, *failures][0]
 
 
 class Model(Shaped):

@@ -15,15 +15,15 @@ from onnx import NodeProto, TensorProto, helper
 from pronghorn._categories import Category
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.registry import OF_SHAPES
-from pronghorn.onnx.tracing import ENCODERS, MOVES, SUMS, Evaluator, Kind, Trace, listed, shifted
+from pronghorn.onnx.tracing import ENCODERS, MOVES, Evaluator, Kind, Trace, listed, shifted
 
 LEAST_WORD = 4
 """Bytes of whole numbers that hold all inputs which floats hold."""
 
 
 def changing(traced: Trace, evaluator: Evaluator, categories: Mapping[int, Category]) -> set[str]:
-    """The results of traced nodes that do more with numbers than move them, or sum values of several places. Layers do
-    that."""
+    """The results of traced nodes that do more with numbers than move them, that sum values of several places, or that
+    bring the batch elsewhere. Layers do that."""
 
     def reads_numbers(node: NodeProto) -> bool:
         sources = [name for name in node.input if name in traced.values]
@@ -36,10 +36,10 @@ def changing(traced: Trace, evaluator: Evaluator, categories: Mapping[int, Categ
             return True
         return False
 
-    sums = [node for node in traced.nodes if node.op_type in SUMS and mixes(node)]
-    if sums:
-        # What follows from them has no places.
-        return set(sums[0].output)
+    first = next((node for node in traced.nodes if node.output[0] in traced.values and mixes(node)), None)
+    if first is not None:
+        # What follows from it has no places.
+        return set(first.output)
     nodes = [node for node in traced.nodes if not _moves_numbers(node, traced) and reads_numbers(node)]
     return {name for node in nodes for name in node.output}
 

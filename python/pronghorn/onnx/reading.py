@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,8 +44,8 @@ OF_EXPORTERS = {"Erfc": "use the approximate GELU: keras.activations.gelu(x, app
 OPERAND = re.compile(r"/[A-Z]\w*/[xy](:\d+)?$")
 """How TensorFlow calls constants that are operands, such as `sequential/normalization/Sub/y:0`."""
 
-LARGE = 1 << 10
-"""Bytes of weights that the checker need not see."""
+LARGE = 1 << 8
+"""Numbers of a tensor of weights that the checker need not see."""
 
 MOST_LISTED = 5
 """Files of a directory that a refusal names."""
@@ -288,7 +289,9 @@ def _without_weights(proto: ModelProto) -> ModelProto:
             if field.name != left_out:
                 _set(own, field.name, value)
     for tensor in proto.graph.initializer:
-        if tensor.ByteSize() < LARGE or min(tensor.dims, default=0) < 0 or not tensor.HasField("raw_data"):
+        # Asking for its bytes takes as long as reading them.
+        is_small = math.prod(tensor.dims) < LARGE
+        if is_small or min(tensor.dims, default=0) < 0 or not tensor.HasField("raw_data"):
             light.graph.initializer.append(tensor)
         else:
             light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])

@@ -7,7 +7,7 @@ use crate::{
     convolution::{Convolution, Floats},
     geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
-    layout, shape,
+    rearrange, shape,
 };
 
 /// The products of a node that is a layer of weights, made ready.
@@ -74,9 +74,9 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
         Op::Square => each(run, index, values, |x| x * x),
         Op::Reshape => in_place(run, index, values, |_| ()),
         Op::Multiply => {
-            let [left, right] = [0, 1].map(|i| layout::broadcast(shape_of(i), &node.shape));
-            let pairs = left.into_iter().zip(right);
-            pairs.map(|(l, r)| x[l] * input(1)[r]).collect()
+            let [left, right] =
+                [0, 1].map(|i| rearrange::broadcast(shape_of(i), &node.shape, input(i)));
+            left.iter().zip(&*right).map(|(l, r)| l * r).collect()
         }
         Op::MaxPool { window } => pool(
             window,
@@ -107,25 +107,15 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
             x.chunks(length).map(mean).collect()
         }
         Op::Add => x.iter().zip(input(1)).map(|(x, y)| x + y).collect(),
-        Op::Pad { before, after } => {
-            let sources = layout::pad(shape_of(0), before, after).into_iter();
-            let element = |index: Option<usize>| index.map_or(0.0, |index| x[index]);
-            sources.map(element).collect()
-        }
+        Op::Pad { before, after } => rearrange::pad(shape_of(0), before, after, x),
         Op::Concat { axis } => {
-            let shapes: Vec<&[usize]> = (0..node.inputs.len()).map(shape_of).collect();
-            let sources = layout::concat(&shapes, *axis).into_iter();
-            let element = |source: layout::Source| input(source.input)[source.index];
-            sources.map(element).collect()
+            let inputs = 0..node.inputs.len();
+            let (shapes, inputs): (Vec<&[usize]>, Vec<&[f32]>) =
+                inputs.map(|i| (shape_of(i), input(i))).unzip();
+            rearrange::concat(&shapes, *axis, &inputs)
         }
-        Op::Transpose { permutation } => {
-            let sources = layout::transpose(shape_of(0), permutation).into_iter();
-            sources.map(|index| x[index]).collect()
-        }
-        Op::Take { axis, indices } => {
-            let sources = layout::take(shape_of(0), *axis, indices).into_iter();
-            sources.map(|index| x[index]).collect()
-        }
+        Op::Transpose { permutation } => rearrange::transpose(shape_of(0), permutation, x),
+        Op::Take { axis, indices } => rearrange::take(shape_of(0), *axis, indices, x),
         Op::Softmax
         | Op::ArgMax
         | Op::Sigmoid

@@ -2,8 +2,11 @@
 
 use thiserror::Error;
 
-use super::{Graph, Node, Op};
-use crate::finish::{Finish, ends_in_class};
+use super::{Graph, Node, Op, Tensor};
+use crate::{
+    finish::{Finish, ends_in_class},
+    passes,
+};
 
 /// Why the result of a network is no class.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -55,9 +58,15 @@ impl Graph {
         let count: usize = shape.iter().product();
         let mut graph = self.clone();
         if count == 1 && !finish.iter().any(|op| op.is_softmax()) {
-            // Its sign is that of its difference from 0, whatever a sigmoid makes of it.
+            // Its sign is that of its difference from 0, whatever a sigmoid makes of it; a
+            // probability that the network made itself is compared with a half.
+            let is_share = !finish.contains(&Finish::Sigmoid);
             for &index in &tail {
-                graph.nodes[index].op = Op::Reshape;
+                let is_half = is_share && graph.nodes[index].op == Op::Probabilities;
+                graph.nodes[index].op = match is_half {
+                    true => graph.less_half(index),
+                    false => Op::Reshape,
+                };
             }
             let (before, after) = (vec![1], vec![0]);
             graph.append(Op::Reshape, vec![1]);
@@ -99,6 +108,13 @@ impl Graph {
             return Err(ClassError::Labels { labels: count });
         }
         Ok(())
+    }
+
+    /// The operator that takes 0.5 off the input of node `index`.
+    fn less_half(&mut self, index: usize) -> Op {
+        let (name, half) = (self.nodes[index].name.clone(), Tensor::new([1], vec![-0.5]));
+        let add = Some(passes::insert(self, &name, "half", half));
+        Op::Affine { mul: None, add }
     }
 
     /// Adds an operator on the result.
@@ -167,6 +183,18 @@ mod tests {
                 let graph = graph(shape, ops);
                 assert_eq!(classes(&graph, &[-0.1, 0.0, 0.1, 9.0]), [0., 0., 1., 1.]);
             }
+        }
+    }
+
+    /// Probabilities that a network made itself, and those of a Sigmoid that says so twice.
+    #[test]
+    fn one_probability_is_above_a_half_or_not() {
+        for shape in [&[1][..], &[1, 1, 1], &[]] {
+            let made = graph(shape, &[(Op::Probabilities, shape)]);
+            assert_eq!(classes(&made, &[0.0, 0.1, 0.5, 0.6]), [0., 0., 0., 1.]);
+            let both = [(Op::Sigmoid, shape), (Op::Probabilities, shape)];
+            let both = graph(shape, &both);
+            assert_eq!(classes(&both, &[-0.1, 0.0, 0.1, 0.6]), [0., 0., 1., 1.]);
         }
     }
 

@@ -10,6 +10,9 @@ use crate::{
     layout, shape,
 };
 
+/// Elements that are looked at before all are.
+const PROBES: usize = 16;
+
 /// Replaces rearrangements in a row that bring all elements back by one reshape. Says whether there
 /// were any.
 pub(super) fn cancel(graph: &mut Graph) -> bool {
@@ -28,20 +31,31 @@ pub(super) fn cancel(graph: &mut Graph) -> bool {
 /// with two transpositions or more between them.
 fn equal_source(graph: &Graph, index: usize) -> Option<usize> {
     let chain = chain_before(graph, index);
-    let shape = |at: usize| graph.nodes[at].shape.as_slice();
-    // Where each element of node `index` comes from.
-    let mut sources: Vec<usize> = (0..shape(index).iter().product()).collect();
-    let (mut transposed, mut found) = (0, None);
-    for &at in &chain {
+    let transposes = chain.iter().filter(|&&at| !is_reshape(&graph.nodes[at]));
+    if transposes.count() < 2 {
+        return None;
+    }
+    // Few elements tell of most chains that their order is another one.
+    let count: usize = graph.nodes[index].shape.iter().product();
+    let last = count.saturating_sub(1);
+    let few = (0..PROBES).map(|at| at * last / (PROBES - 1));
+    first_equal(graph, &chain, &few.chain([1.min(last)]).collect::<Vec<_>>())?;
+    first_equal(graph, &chain, &(0..count).collect::<Vec<_>>())
+}
+
+/// The first value before a chain where some elements of its result have the same places.
+fn first_equal(graph: &Graph, chain: &[usize], elements: &[usize]) -> Option<usize> {
+    let (mut sources, mut transposed, mut found) = (elements.to_vec(), 0, None);
+    for &at in chain {
         let input = graph.nodes[at].inputs[0];
         if let Op::Transpose { permutation } = &graph.nodes[at].op {
-            let step = layout::transpose(shape(input), permutation);
-            sources
-                .iter_mut()
-                .for_each(|source| *source = step[*source]);
+            let shape = &graph.nodes[input].shape;
+            for source in &mut sources {
+                *source = layout::before_transpose(shape, permutation, *source);
+            }
             transposed += 1;
         }
-        if transposed > 1 && sources.is_sorted() {
+        if transposed > 1 && sources == elements {
             found = Some(input);
         }
     }
