@@ -449,6 +449,11 @@ def read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Arra
         with path.open("rb") as file, Image.open(file) as opened:
             if opened.mode.startswith(("I", "F")):
                 raise InputError(f"{path} has more than 8 bits a pixel ({opened.mode}): save its values as npy")
+            frames = getattr(opened, "n_frames", 1)
+            if frames > 1:
+                raise InputError(
+                    f"{path} has {frames} pictures\n  what to do: save each in a file of its own, or give npy"
+                )
             opened.load()
             _refuse_transparent(opened, path)
             upright = _upright(opened)

@@ -28,6 +28,8 @@ LABEL_COLUMNS = ("label", "labels", "target", "y")
 """Columns that are taken for labels, whatever their case, where no other is named."""
 DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d. ]*,\d+\s*")
 """Numbers as some languages write them, with a comma before the fraction."""
+LOCAL_NUMBER = re.compile(r"\s*(?:[+-]?\d+(?:,\d+)?)?\s*")
+"""A number with a comma before the fraction, a whole one, or none."""
 DECORATED = re.compile(r"\s*[^\w\s.+-]?\s*[+-]?(\d+|\d{1,3}(?:[,'\u2019 ]\d{3})+)(\.\d*)?\s*[^\w\s.,]?\s*")
 """Numbers with thousands separators, or with a sign such as % or $ on either side."""
 
@@ -142,6 +144,9 @@ def _delimiter(path: Path, lines: list[str]) -> str:
     """That of a file, by its first lines: names may have commas."""
     if _kind(path) == ".tsv" and "\t" in lines[0]:
         return "\t"
+    if all(line.count(";") and all(map(LOCAL_NUMBER.fullmatch, line.split(";"))) for line in lines if line.strip()):
+        # Their commas are those of fractions.
+        return ";"
     return max(",;\t", key=lambda each: min(line.count(each) for line in lines if line.strip() or line is lines[0]))
 
 

@@ -105,7 +105,7 @@ def load(
         if example is not None:
             raise InputError(f"an example is for PyTorch modules alone: {type(model).__name__} is no torch.nn.Module")
         bare = load_with(model, options, shape=shape, output=output)
-    if input_range is None and bare.takes_integers:
+    if input_range is None and bare.takes_bytes:
         bare = bare.changed(input_range=BYTES)
     return bare if samples is None else bare.calibrated(samples, stacklevel=3)
 
@@ -243,6 +243,13 @@ class Model(Shaped):
     def takes_integers(self) -> bool:
         """Whether the input is declared as integers: bytes are taken as they are."""
         return self._imported.takes_integers
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether bytes of pictures are taken as they are: the input is declared as integers, or the network begins by
+        scaling it, as Keras' Rescaling does."""
+        scales = self._imported.scales_bytes and len(self.input_shape) > 1
+        return self.takes_integers or scales
 
     @property
     def _core(self) -> _native.Model:

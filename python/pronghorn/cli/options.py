@@ -187,7 +187,7 @@ class Preparation:
         # Of several inputs each may be a column. Only then the table's names are asked before it is read.
         names = header(path, self.header) if len(model.inputs) > 1 and is_table(path) else ()
         known = columns or model.columns_of(names)
-        given = path, model.network_shape, model.takes_integers, label_column, known, model.inputs, model.categories
+        given = path, model.network_shape, model.takes_bytes, label_column, known, model.inputs, model.categories
         return self.load(*given)
 
     def calibrate(self, model: Model, found: Loaded) -> Model:
@@ -341,7 +341,7 @@ class ModelOptions:
         bare = load_with(path, options, shape=parse_shape(self.shape), output=self.output or None)
         if self.input_range is not None:
             return bare
-        return bare.changed(input_range=preparation.values(bare.takes_integers).byte_range())
+        return bare.changed(input_range=preparation.values(bare.takes_bytes).byte_range())
 
     def calibrated(
         self, path: Path, options: PlanOptions, data: Path | None, labels: str | None, preparation: Preparation
@@ -353,7 +353,7 @@ class ModelOptions:
                 raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")
             return preparation.calibrate(bare, preparation.load_for(bare, data, labels))
         if self.input_range is None:
-            low, high = preparation.values(bare.takes_integers).byte_range()
+            low, high = preparation.values(bare.takes_bytes).byte_range()
             say(
                 f"no --data: ranges are guessed from made-up inputs in {low:.4g}..{high:.4g}; "
                 "typical images (--data) make the fixed point more precise"

@@ -346,7 +346,8 @@ fn planned(
 /// deviations of these.
 fn with_sampled(built: Built, range: [f32; 2], deviations: Option<[f32; 2]>) -> Built {
     let has_range = !built.plan.finish.contains(&Finish::Class);
-    let typical = || samples::typical(range, built.plan.result());
+    let is_log = built.plan.finish.contains(&Finish::Log);
+    let typical = || samples::typical(range, built.plan.result(), is_log);
     let sampled = has_range.then(typical);
     Built {
         plan: built.plan.with_sampled(sampled, deviations),

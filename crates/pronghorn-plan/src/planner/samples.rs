@@ -130,8 +130,9 @@ const TYPICAL: f64 = 1.25;
 
 /// The range of results of inputs like the samples, as integers: wider than that of the samples'
 /// results, and rounded as that of inputs is. An end of the result's own range is beyond it where no
-/// sample reaches it: what is there was clamped.
-pub(super) fn typical([low, high]: [f32; 2], result: &ValueSpec) -> [i32; 2] {
+/// sample reaches it: what is there was clamped. `is_log`: clients take the logarithm, and what is no
+/// number above zero has none.
+pub(super) fn typical([low, high]: [f32; 2], result: &ValueSpec, is_log: bool) -> [i32; 2] {
     let (middle, reach) = (
         (f64::from(low) + f64::from(high)) / 2.0,
         (f64::from(high) - f64::from(low)) / 2.0,
@@ -142,9 +143,13 @@ pub(super) fn typical([low, high]: [f32; 2], result: &ValueSpec) -> [i32; 2] {
     // Casts saturate.
     let [least, most] = [least.floor() as i32, most.ceil() as i32];
     let [low, high] = [low, high].map(|end| (f64::from(end) * unit).round() as i32);
+    let first = match is_log && low > 0 {
+        true => 1,
+        false => result.low.saturating_add(1),
+    };
     [
         match low > result.low {
-            true => least.max(result.low.saturating_add(1)),
+            true => least.max(first),
             false => least,
         },
         match high < result.high {
@@ -199,20 +204,17 @@ pub(super) fn gathered(images: &[f32], elements: usize, chosen: &[usize]) -> Vec
     chosen.iter().flat_map(image).copied().collect()
 }
 
-/// Images to test on, and others to correct biases on, as many: spread over all of them, which may
-/// be sorted. The same where there is but one.
+/// Images to test on, and others to correct biases on, as many: each [`spread`] over all of them. The
+/// same where there is but one.
 pub(super) fn split(images: usize, tests: usize) -> [Vec<usize>; 2] {
-    let tested: Vec<usize> = (0..tests).map(|test| test * images / tests).collect();
+    let tested = spread(images, tests);
     let others: Vec<usize> = (0..images)
         .filter(|image| !tested.contains(image))
         .collect();
-    let count = others.len().min(tests);
-    let corrected = (0..count)
-        .map(|other| others[other * others.len() / count])
-        .collect();
-    match count {
-        0 => [tested.clone(), tested],
-        _ => [tested, corrected],
+    let chosen = spread(others.len(), tests);
+    match chosen.is_empty() {
+        true => [tested.clone(), tested],
+        false => [tested, chosen.iter().map(|&at| others[at]).collect()],
     }
 }
 
@@ -261,8 +263,18 @@ mod tests {
     #[test]
     fn images_are_tested_or_corrected_on() {
         assert_eq!(split(1, 1), [vec![0], vec![0]]);
-        assert_eq!(split(2, 1), [vec![0], vec![1]]);
-        assert_eq!(split(7, 3), [vec![0, 2, 4], vec![1, 3, 5]]);
+        let [tested, corrected] = split(2, 1);
+        assert_eq!(tested[0] + corrected[0], 1);
+        // Files of two kinds in turn.
+        for halves in [split(256, 128), split(32, 16), split(64, 32)] {
+            for half in halves {
+                let odd = half.iter().filter(|&place| place % 2 == 1).count();
+                assert!(
+                    (half.len() / 4..=half.len() * 3 / 4).contains(&odd),
+                    "{odd}"
+                );
+            }
+        }
         let [tested, corrected] = split(100, 30);
         assert!(tested.len() == 30 && corrected.len() == 30);
         assert!(tested.iter().all(|image| !corrected.contains(image)));
@@ -340,13 +352,19 @@ mod tests {
             high,
         };
         let wide = |bits| result(bits, i32::MIN, i32::MAX);
-        assert_eq!(typical([-4.0, 4.0], &wide(3)), [-40, 40]);
-        assert_eq!(typical([100.0, 104.0], &wide(0)), [96, 112]);
-        assert_eq!(typical([-1e30, 1e30], &wide(8)), [i32::MIN, i32::MAX]);
-        assert_eq!(typical([0.0, 0.0], &wide(8)), [0, 0]);
+        assert_eq!(typical([-4.0, 4.0], &wide(3), false), [-40, 40]);
+        assert_eq!(typical([100.0, 104.0], &wide(0), false), [96, 112]);
+        assert_eq!(
+            typical([-1e30, 1e30], &wide(8), false),
+            [i32::MIN, i32::MAX]
+        );
+        assert_eq!(typical([0.0, 0.0], &wide(8), false), [0, 0]);
+        // What rounds to zero has no logarithm, unless samples have such.
+        assert_eq!(typical([0.5, 4.0], &wide(3), true)[0], 1);
+        assert_eq!(typical([0.01, 4.0], &wide(3), true)[0], -4);
         // Results at the ends of their range were clamped, unless samples reach them.
-        assert_eq!(typical([-4.0, 4.0], &result(3, -36, 35)), [-35, 34]);
-        assert_eq!(typical([0.0, 4.0], &result(3, 0, 35)), [-4, 34]);
+        assert_eq!(typical([-4.0, 4.0], &result(3, -36, 35), false), [-35, 34]);
+        assert_eq!(typical([0.0, 4.0], &result(3, 0, 35), false), [-4, 34]);
     }
 
     proptest! {
