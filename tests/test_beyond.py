@@ -226,3 +226,20 @@ def test_results_of_ciphertexts_beyond_the_samples_are_marked() -> None:
             assert found.beyond_samples is not None
             assert found.beyond_samples.tolist() == [*[False] * others, True]
             np.testing.assert_allclose(found.outputs[:others], samples[:others] @ weights, atol=0.05)
+
+
+def test_results_without_a_logarithm_are_marked() -> None:
+    """No sample has a distance that rounds to nothing."""
+    rng = np.random.default_rng(6)
+    samples = rng.uniform(0.5, 1, (64, 3)).astype(np.float32)
+    nodes = [node("Gemm", "x w", "g"), node("Relu", "g", "r"), node("Log", "r", "y")]
+    loaded = pronghorn.load(model(nodes, ("N", 3), {"w": np.ones((3, 1), np.float32)}), samples=samples)
+    none = np.full((1, 3), 1e-6, np.float32)
+    with (
+        pronghorn.serve(loaded, "127.0.0.1:0", "client-aided") as server,
+        pronghorn.connect(server.address, "client-aided") as client,
+        pytest.warns(pronghorn.RangeWarning, match="1 result is beyond"),
+    ):
+        found = client.classify(np.concatenate([samples[:9], none]), outputs="values")
+    assert found.beyond_samples is not None
+    assert found.beyond_samples.tolist() == [*[False] * 9, True]

@@ -373,6 +373,57 @@ def test_inputs_of_truths() -> None:
     check(proto, {"scores": rng.standard_normal((20, 4)).astype(np.float32), "flag": flags})
 
 
+def test_masks_of_a_network_whose_batch_moves() -> None:
+    """torch.nn.MultiheadAttention has the batch second."""
+    nodes = [
+        node("Transpose", "x", "xt", perm=[1, 0, 2]),
+        node("MatMul", "xt w", "q"),
+        node("Transpose", "q", "qb", perm=[1, 0, 2]),
+        node("Transpose", "q", "kb", perm=[1, 2, 0]),
+        node("MatMul", "qb kb", "s"),
+        node("Where", "mask none some", "m"),
+        node("Unsqueeze", "m one", "u"),
+        node("Add", "s u", "a"),
+        node("Softmax", "a", "p", axis=-1),
+        node("MatMul", "p qb", "v"),
+        node("ReduceMean", "v", "y", axes=[1], keepdims=0),
+    ]
+    rng = np.random.default_rng(3)
+    constants = {
+        "w": 0.3 * rng.standard_normal((4, 4)).astype(np.float32),
+        "none": np.float32(-np.inf),
+        "some": np.float32(0),
+        "one": [1],
+    }
+    proto = mixed(nodes, {"x": (FLOAT, ("N", 5, 4)), "mask": (BOOL, ("N", 5))}, constants)
+    masks = rng.integers(0, 2, (20, 5)) > 0
+    masks[:, 0] = False
+    check(proto, {"x": rng.standard_normal((20, 5, 4)).astype(np.float32), "mask": masks})
+
+
+def test_masks_before_a_last_logarithm_are_refused() -> None:
+    """Logarithms of masked places are results."""
+    nodes = [
+        node("Where", "mask none scores", "s"),
+        node("LogSoftmax", "s", "l", axis=-1),
+        node("Identity", "l", "y"),
+    ]
+    proto = mixed(nodes, {"scores": (FLOAT, ("N", 4)), "mask": (BOOL, ("N", 4))}, {"none": np.float32(-1e9)})
+    with pytest.raises(UnsupportedModelError, match="Where"):
+        import_onnx(proto)
+
+
+def test_texts_of_truths(tmp_path: Path) -> None:
+    """As pandas writes them."""
+    nodes = [node("Cast", "b", "f", to=FLOAT), node("Concat", "a f", "c", axis=1), node("Gemm", "c w", "y")]
+    proto = mixed(nodes, {"a": (FLOAT, ("N", 1)), "b": (BOOL, ("N", 1))}, {"w": floats(2, 1)})
+    truths = [True, False, True]
+    (tmp_path / "rows.csv").write_text("a,b\n" + "".join(f"0.5,{truth}\n" for truth in truths))
+    table = read_table(tmp_path / "rows.csv", categories=[1]).values
+    wanted = by_file(proto, {"a": np.full((3, 1), 0.5, np.float32), "b": np.array(truths)[:, None]})
+    np.testing.assert_allclose(pronghorn.load(proto).run_float(table), wanted, rtol=1e-5)
+
+
 # What is no category, beside those that are.
 
 BESIDE = {
@@ -543,6 +594,9 @@ def test_numbers_of_64_bits_are_exact() -> None:
     category = Category(0, large, "refused")
     assert category.find(np.array(large), "x").tolist() == [0, 1]
     assert category.find(np.array(large, object), "x").tolist() == [0, 1]
+    assert category.find(np.array([f"{number}.0" for number in large], object), "x").tolist() == [0, 1]
+    with pytest.raises(InputError):
+        category.find(np.array(["1e999999"], object), "x")
     with pytest.raises(InputError):
         category.find(np.array([2**53]), "x")
 

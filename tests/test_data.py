@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+import pronghorn
+from helpers import model, node
 from pronghorn._data import Preprocessing, arrange, load_images, read_labels
 from pronghorn._streams import open_images
+from pronghorn.cli import app
 from pronghorn.errors import InputError
 
 PLAIN = Preprocessing()
@@ -179,6 +185,37 @@ def test_the_middle_of_pictures(tmp_path: Path) -> None:
             load_images(tmp_path / "p.png", (3, 20, 20), Preprocessing(short_side=short_side))
     with pytest.raises(InputError, match="--short-side"):
         load_images(tmp_path / "p.png", (3, 20, 20), PLAIN)
+
+
+def test_pictures_of_several_frames_are_refused(tmp_path: Path) -> None:
+    pages = [Image.fromarray(np.full((4, 5), value, np.uint8)) for value in (0, 100, 200)]
+    for name in ("a.tiff", "b.gif"):
+        pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
+        with pytest.raises(InputError, match="has 3 pictures"):
+            load_images(tmp_path / name, (1, 4, 5), PLAIN)
+
+
+def test_models_that_scale_bytes_take_them_as_they_are(tmp_path: Path) -> None:
+    """As Keras' Rescaling makes them: pictures would be scaled twice."""
+    rng = np.random.default_rng(0)
+    for at in range(20):
+        Image.fromarray(rng.integers(0, 256, (6, 6), np.uint8)).save(tmp_path / f"{at:02}.png")
+    constants = {
+        "byte": np.float32(1 / 127.5),
+        "one": np.float32(1),
+        "w": rng.standard_normal((36, 2)).astype(np.float32),
+    }
+    nodes = [node("Mul", "x byte", "m"), node("Sub", "m one", "s"), node("Flatten", "s", "f"), node("Gemm", "f w", "y")]
+    proto = model(nodes, ("N", 1, 6, 6), constants)
+    loaded = pronghorn.load(proto)
+    assert loaded.takes_bytes
+    assert json.loads(loaded.plan().to_json())["steps"][0]["value"]["high"] > 0
+    onnx.save(proto, tmp_path / "m.onnx")
+    found = CliRunner().invoke(app, ["verify", str(tmp_path / "m.onnx"), "--data", str(tmp_path), "--no-secure"])
+    assert found.exit_code == 0, found.output
+    assert "bytes become" not in found.output
+    features = [node("Mul", "x byte", "m"), node("Gemm", "m w", "y")]
+    assert not pronghorn.load(model(features, ("N", 36), {key: constants[key] for key in ("byte", "w")})).takes_bytes
 
 
 def test_folders_of_pictures(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pronghorn
 from helpers import floats, model, node
 from pronghorn._outputs import Predictions, kind_of
 from pronghorn.cli import app
-from pronghorn.errors import InputError
+from pronghorn.errors import InputError, InputWarning
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,22 @@ def test_yes_or_no() -> None:
         assert found.probabilities is not None
         assert found.classes.tolist() == [0, 1]
         np.testing.assert_allclose(found.probabilities, [[0.8, 0.2], [0.3, 0.7]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels"])
+def test_scores_that_may_be_probabilities_are_told(kind: str) -> None:
+    shares = np.linspace(0, 1, 10)[:, None].tolist()
+    with pytest.warns(InputWarning, match="from 0 to 1"):
+        of(shares, [], kind)
+    for outputs, finish in (
+        (shares, ["probabilities"]),
+        (shares, ["sigmoid"]),
+        ([[-1.0], *shares], []),
+        (shares[:3], []),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            of(outputs, finish, kind)
 
 
 def test_an_argmax_has_no_probabilities() -> None:

@@ -28,6 +28,19 @@ ENDS = {
     "complement": [node("Mul", "s1 s2", "m"), node("Sub", "one m", "y")],
     "hard": [node("HardSigmoid", "h1", "y")],
     "best": [node("Max", "s1 s2", "y")],
+    "clipped": [node("Clip", "s1 tiny almost", "y")],
+    "averaged": [node("Concat", "s1 s2", "c", axis=1), node("MatMul", "c parts", "y")],
+    "shifted": [node("Concat", "s1 s2", "c", axis=1), node("Gemm", "c less more", "y")],
+    "power": [node("Pow", "s1 two", "y")],
+    "root": [node("Mul", "s1 s2", "m"), node("Sqrt", "m", "r"), node("Mul", "r one", "y")],
+    "written out": [
+        node("Neg", "h1", "n"),
+        node("Exp", "n", "e"),
+        node("Add", "e one", "d"),
+        node("Div", "one d", "q"),
+        node("Mul", "q s2", "y"),
+    ],
+    "of two": [node("Tanh", "h1", "t"), node("Add", "t one", "d"), node("Mul", "d half", "y")],
 }
 OTHERS = {
     "sum": [node("Add", "s1 s2", "y")],
@@ -35,6 +48,9 @@ OTHERS = {
     "shifted": [node("Sub", "s1 half", "y")],
     "scores": [node("Concat", "s1 h2", "y", axis=1)],
     "difference": [node("Sub", "s1 s2", "y")],
+    "clipped below": [node("Mul", "s1 two", "d"), node("Clip", "d tiny", "y")],
+    "weighted": [node("Concat", "s1 s2", "c", axis=1), node("MatMul", "c signs", "y")],
+    "quotient": [node("Div", "s1 s2", "y")],
 }
 
 
@@ -44,7 +60,13 @@ def floats(*shape: int) -> np.ndarray:
 
 def ending(end: list[onnx.NodeProto]) -> Any:
     constants = {"w1": floats(5, 2), "b1": floats(2), "w2": floats(5, 2), "b2": floats(2)}
-    numbers = {"half": 0.5, "part": 0.3, "rest": 0.7, "one": 1.0, "two": 2.0}
+    constants |= {
+        "parts": np.array([[0.2, 0.3], [0.3, 0.1], [0.25, 0.2], [0.25, 0.1]], np.float32),
+        "less": np.array([[0.5], [-0.25], [0.1], [0.1]], np.float32),
+        "more": np.array([0.25], np.float32),
+        "signs": np.array([[0.9], [-0.1], [0.0], [0.0]], np.float32),
+    }
+    numbers = {"tiny": 1e-7, "almost": 1 - 1e-7, "half": 0.5, "part": 0.3, "rest": 0.7, "one": 1.0, "two": 2.0}
     return model(
         [*HEADS, *end], ("N", 5), constants | {name: np.array(each, np.float32) for name, each in numbers.items()}
     )
@@ -68,6 +90,24 @@ def test_results_from_0_to_1_are_read_as_they_are(name: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_results_are_scores(name: str) -> None:
     assert import_onnx(ending(OTHERS[name])).finish == []
+
+
+@pytest.mark.parametrize("name", ["mean", "clipped"])
+def test_the_class_of_a_probability(name: str) -> None:
+    """It is known to the client alone, by a half."""
+    one = [node("Gemm", "x w1 b1", "h1"), node("Gemm", "x w2 b2", "h2"), *HEADS[2:]]
+    numbers = {"half": 0.5, "tiny": 1e-7, "almost": 1 - 1e-7}
+    rng = np.random.default_rng(2)
+    weights = {each: rng.standard_normal((5, 1)).astype(np.float32) for each in ("w1", "w2")}
+    weights |= {"b1": np.array([1.5], np.float32), "b2": np.array([1.5], np.float32)}
+    constants = weights | {key: np.array(number, np.float32) for key, number in numbers.items()}
+    proto, inputs = model([*one, *ENDS[name]], ("N", 5), constants), rng.standard_normal((300, 5)).astype(np.float32)
+    wanted = (pronghorn.load(proto).run_float(inputs).ravel() > 0.5).astype(int)
+    loaded = pronghorn.load(proto, samples=inputs[:200], opening="class")
+    found = loaded.verify(inputs, wanted, secure=False)
+    assert 0.05 < 1 - wanted.mean() < 0.95
+    assert found.accuracy_fixed is not None
+    assert found.accuracy_fixed > 0.97
 
 
 def test_classes_of_probabilities() -> None:

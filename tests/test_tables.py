@@ -437,6 +437,13 @@ def test_decimal_commas_are_told(tmp_path: Path, number: str) -> None:
         load_images(path, (2,), Preprocessing())
 
 
+def test_decimal_commas_without_names(tmp_path: Path) -> None:
+    """Their commas part no columns."""
+    path = written(tmp_path, "1,5;2;3\n3;4,25;-5,0\n")
+    with pytest.raises(InputError, match=r"row 1, column '1' of [^\n]*\n.* decimal point"):
+        load_images(path, (3,), Preprocessing())
+
+
 @pytest.mark.parametrize("number", ["12.0%", "1,564.0", "$3.5", "-5 %", "1'234.5"])
 def test_decorated_numbers_are_told(tmp_path: Path, number: str) -> None:
     (tmp_path / "t.csv").write_text(f'a,b\n1,2\n3,"{number}"\n')

@@ -726,6 +726,18 @@ def test_whole_numbers_are_floats_where_forward_takes_them(monkeypatch: pytest.M
     assert kinds() == ["ibf"]
 
 
+def test_whole_numbers_stay_whole_where_floats_give_others(monkeypatch: pytest.MonkeyPatch, stub: Exporter) -> None:
+    """Attention adds a mask of floats, and leaves out by one of truths."""
+
+    def run(module: Any, inputs: dict[str, Tensor]) -> dict[str, np.ndarray]:
+        return {"output": np.array([1.0 if inputs["mask"].array.dtype.kind == "b" else 5.0])}
+
+    monkeypatch.setattr(_torch, "_run", run)
+    examples = [{"x": Tensor(np.array([[1, 2]])), "mask": Tensor(np.array([[True]]))}]
+    found = _torch._typed(Module(), examples)
+    assert ["".join(value.array.dtype.kind for value in first.values()) for (first,) in found] == ["ib", "fb"]
+
+
 def test_exports_are_compared_on_several_samples(stub: Exporter) -> None:
     """A branch that the first sample does not take."""
     samples = np.zeros((9, 3), np.int64)
@@ -733,6 +745,36 @@ def test_exports_are_compared_on_several_samples(stub: Exporter) -> None:
     assert [example["x"].max() for example in _torch._chosen({"x": samples})] == [0, 7, 7, 7]
     assert [example.max() for example in _torch._chosen(samples)] == [0, 7, 7, 7]
     assert _torch._chosen(samples > 0)[0].dtype == bool
+
+
+@pytest.mark.parametrize("layer", ["attention", "encoder", "product"])
+def test_torch_masks_of_truths(layer: str) -> None:
+    """Places are left out, and not added to."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+
+    class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+            self.encoder = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.last = torch.nn.Linear(8, 3)
+
+        def forward(self, x: Any, mask: Any) -> Any:
+            if layer == "attention":
+                made, _ = self.attention(x, x, x, key_padding_mask=mask, need_weights=False)
+            elif layer == "encoder":
+                made = self.encoder(x, src_key_padding_mask=mask)
+            else:
+                made = torch.nn.functional.scaled_dot_product_attention(3 * x, 3 * x, x, attn_mask=~mask[:, None, :])
+            return self.last(made.mean(1))
+
+    module, rng = Network().eval(), np.random.default_rng(0)
+    x = rng.standard_normal((40, 5, 8)).astype(np.float32)
+    mask = np.array([np.arange(5) > image % 5 for image in range(40)])
+    loaded = pronghorn.load(module, samples={"x": x, "mask": mask})
+    wanted = module(torch.tensor(x), torch.tensor(mask)).detach().numpy()
+    np.testing.assert_allclose(loaded.run_float({"x": x, "mask": mask}), wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_torch_masks_beside_words(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ INTEGER = re.compile(r"[+-]?[0-9]+")
 """How integers are written among values: floats have a point or an exponent."""
 TRUTHS = {"true": 1.0, "false": 0.0}
 """Booleans, as pandas writes them."""
+DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d. ]*,\d+\s*")
+"""Numbers as some languages write them, with a comma before the fraction."""
 ENOUGH = 8
 """Rows from which on the first line's being outside a column's range says something."""
 
@@ -35,7 +37,7 @@ def has_names(path: Path, rows: Sequence[Sequence[str]], wanted: Sequence[str], 
     first = [cell.strip() for cell in rows[0]]
     if told is not None:
         return told
-    if any(cell and not is_number(cell) and cell.lower() not in TRUTHS for cell in first):
+    if any(map(_is_name, first)):
         return True
     has_all = bool(wanted) and set(first) >= set(wanted)
     # Names that are numbers, such as years, are known by those that the model takes; but places are no names.
@@ -45,6 +47,12 @@ def has_names(path: Path, rows: Sequence[Sequence[str]], wanted: Sequence[str], 
     skipped = int(len(first) > 2 and not first[0])
     names, below = first[skipped:], [[cell.strip() for cell in row[skipped:]] for row in rows[1:]]
     return (_in_sequence(names) or has_all) and _are_names(path, names, below)
+
+
+def _is_name(cell: str) -> bool:
+    """Whether a cell is no value."""
+    is_value = is_number(cell) or cell.lower() in TRUTHS or DECIMAL_COMMA.fullmatch(cell) is not None
+    return bool(cell) and not is_value
 
 
 def _in_sequence(cells: Sequence[str]) -> bool:

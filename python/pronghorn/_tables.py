@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn._columns import MOST_WHOLE, are_nameless, listed, places
-from pronghorn._headers import TRUTHS, has_names
+from pronghorn._headers import DECIMAL_COMMA, TRUTHS, has_names
 from pronghorn.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -26,8 +26,6 @@ TEXT_SUFFIXES = (".csv", ".tsv")
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 LABEL_COLUMNS = ("label", "labels", "target", "y")
 """Columns that are taken for labels, whatever their case, where no other is named."""
-DECIMAL_COMMA = re.compile(r"\s*[+-]?\d[\d. ]*,\d+\s*")
-"""Numbers as some languages write them, with a comma before the fraction."""
 LOCAL_NUMBER = re.compile(r"\s*(?:[+-]?\d+(?:,\d+)?)?\s*")
 """A number with a comma before the fraction, a whole one, or none."""
 DECORATED = re.compile(r"\s*[^\w\s.+-]?\s*[+-]?(\d+|\d{1,3}(?:[,'\u2019 ]\d{3})+)(\.\d*)?\s*[^\w\s.,]?\s*")
