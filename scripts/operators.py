@@ -117,6 +117,7 @@ EXAMPLES = {
     "GroupNormalization": Example([floats(4), floats(4)], {"num_groups": 2}, opset=21),
     "RMSNormalization": Example([floats(6)], shape=SEQUENCE, opset=23),
     "LpNormalization": Example(attributes={"axis": 1}, shape=SEQUENCE),
+    "LRN": Example(attributes={"size": 3}),
     "LpNormalization, order 1": Example(attributes={"axis": 1, "p": 1}, shape=SEQUENCE),
     "Einsum": Example([floats(6, 4)], {"equation": "bij,jk->bik"}, SEQUENCE),
     "GatherElements": Example([np.arange(8).reshape(1, 2, 2, 2) % 4], {"axis": 2}),

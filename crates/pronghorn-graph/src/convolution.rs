@@ -2,14 +2,15 @@
 //!
 //! The windows of some positions are gathered side by side once, and all rows of weights of their
 //! group pass over them. Where there are few positions, as in dense layers, each window is
-//! multiplied with each row.
+//! multiplied with each row. A row that is alone in its group, as in depthwise layers, passes over
+//! the lines of the input.
 
 mod simd;
 
 use pronghorn_ring::SimdLevel;
 use rayon::prelude::*;
 
-use self::simd::{LANES, Packed, ROWS, Rows, Sums};
+use self::simd::{LANES, Packed, Planes, ROWS, Rows, Sums};
 use crate::{geometry::ConvGeometry, layout, simd as inner};
 
 /// Weights of each row that meet columns at a time: the columns of [`LANES`] positions stay in a
@@ -64,6 +65,15 @@ pub(crate) trait Numbers {
         length: usize,
         sums: &mut [Self::Sum],
     );
+
+    /// Adds the products of a row of weights with all windows of its group's channels `x`, in the
+    /// order in which [`Numbers::columns`] adds those of one block.
+    fn lines(
+        planes: &Planes<'_>,
+        weights: &[Self::Number],
+        x: &[Self::Number],
+        sums: &mut [Self::Sum],
+    );
 }
 
 /// Floats.
@@ -87,6 +97,10 @@ impl Numbers for Floats {
     fn windows(rows: &[f32], windows: &[f32], length: usize, sums: &mut [f32]) {
         inner::float_products(SimdLevel::detect(), rows, windows, length, sums);
     }
+
+    fn lines(planes: &Planes<'_>, weights: &[f32], x: &[f32], sums: &mut [f32]) {
+        simd::float_lines(SimdLevel::detect(), planes, weights, x, sums);
+    }
 }
 
 /// Integers of 16 bits, summed modulo 2^32.
@@ -109,6 +123,10 @@ impl Numbers for Shorts {
 
     fn windows(rows: &[i16], windows: &[i16], length: usize, sums: &mut [i32]) {
         inner::integer_products(SimdLevel::detect(), rows, windows, length, sums);
+    }
+
+    fn lines(planes: &Planes<'_>, weights: &[i16], x: &[i16], sums: &mut [i32]) {
+        simd::short_lines(SimdLevel::detect(), planes, weights, x, sums);
     }
 }
 
@@ -136,6 +154,10 @@ impl Numbers for Words {
             products.fold(0, i32::wrapping_add)
         });
     }
+
+    fn lines(planes: &Planes<'_>, weights: &[i32], x: &[i32], sums: &mut [i32]) {
+        simd::word_lines(SimdLevel::detect(), planes, weights, x, sums);
+    }
 }
 
 /// Integers of 32 bits, summed in 64 bits.
@@ -161,6 +183,10 @@ impl Numbers for Longs {
             let products = w.iter().zip(x);
             products.map(|(&w, &x)| i64::from(w) * i64::from(x)).sum()
         });
+    }
+
+    fn lines(planes: &Planes<'_>, weights: &[i32], x: &[i32], sums: &mut [i64]) {
+        simd::long_lines(SimdLevel::detect(), planes, weights, x, sums);
     }
 }
 
@@ -189,7 +215,9 @@ pub(crate) struct Convolution<'a, N: Numbers> {
     /// Height and width of the result.
     output: [usize; 2],
     weights: &'a [N::Number],
-    /// Of each group; empty where there are few positions.
+    /// Whether each row of weights is alone in its group, and passes over lines.
+    by_lines: bool,
+    /// Of each group; empty where there are few positions, or lines.
     packed: Vec<Packed<N::Lane>>,
 }
 
@@ -208,11 +236,14 @@ impl<'a, N: Numbers> Convolution<'a, N> {
             Packed::new(rows, length.div_ceil(N::IN_LANE), row)
         };
         let has_many = output[0] * output[1] >= FEW;
-        let groups = has_many.then(|| weights.chunks_exact(rows * length));
+        // Of more than a block the order of sums would be another one.
+        let by_lines = has_many && rows == 1 && length.div_ceil(N::IN_LANE) <= DEPTH;
+        let groups = (has_many && !by_lines).then(|| weights.chunks_exact(rows * length));
         Self {
             geometry: geometry.clone(),
             output,
             weights,
+            by_lines,
             packed: groups.into_iter().flatten().map(pack).collect(),
         }
     }
@@ -222,11 +253,12 @@ impl<'a, N: Numbers> Convolution<'a, N> {
         if images.is_empty() {
             return Vec::new();
         }
-        if self.packed.is_empty() {
-            return self.by_windows(images);
+        let each = images.par_iter();
+        match (self.by_lines, self.packed.is_empty()) {
+            (true, _) => each.map(|x| self.by_lines(x.as_ref())).collect(),
+            (_, true) => self.by_windows(images),
+            (_, false) => each.map(|x| self.by_columns(x.as_ref())).collect(),
         }
-        let images = images.par_iter();
-        images.map(|x| self.by_columns(x.as_ref())).collect()
     }
 
     fn positions(&self) -> usize {
@@ -261,6 +293,22 @@ impl<'a, N: Numbers> Convolution<'a, N> {
                     out.copy_from_slice(&sums[image * positions..][..positions]);
                 }
             }
+        }
+        out
+    }
+
+    fn by_lines(&self, x: &[N::Number]) -> Vec<N::Sum> {
+        let (positions, length) = (self.positions(), self.geometry.row_len());
+        let planes = Planes {
+            window: &self.geometry.window,
+            input: self.geometry.input,
+            output: self.output,
+        };
+        let mut out = vec![N::Sum::default(); self.geometry.out_channels * positions];
+        let groups = self.weights.chunks_exact(length);
+        let inputs = x.chunks_exact(x.len() / self.geometry.groups);
+        for ((weights, x), sums) in groups.zip(inputs).zip(out.chunks_exact_mut(positions)) {
+            N::lines(&planes, weights, x, sums);
         }
         out
     }
@@ -426,6 +474,48 @@ mod tests {
             std::iter::zip(row, &patch).map(|(w, x)| w * x).sum()
         };
         (0..geometry.out_channels * positions).map(sum).collect()
+    }
+
+    /// Bit for bit, at every level.
+    #[test]
+    fn lines_add_in_the_order_of_columns() {
+        let numbers = |count: usize, factor: u32| -> Vec<f32> {
+            let number = |at: u32| at.wrapping_mul(factor) as i32 as f32 / 1e9;
+            (1..=count as u32).map(number).collect()
+        };
+        for (stride, dilation, padding) in [(1, 1, 1), (2, 1, 1), (1, 2, 3), (3, 1, 0)] {
+            let geometry = ConvGeometry {
+                in_channels: 6,
+                out_channels: 3,
+                input: [13, 11],
+                window: Window {
+                    kernel: [3, 3],
+                    stride: [stride; 2],
+                    dilation: [dilation; 2],
+                    padding: [padding; 4],
+                },
+                groups: 3,
+            };
+            let weights = numbers(3 * 18, 0x9e37_79b9);
+            let x = numbers(6 * 13 * 11, 0x85eb_ca6b);
+            let mut convolution = Convolution::<Floats>::new(&geometry, &weights);
+            assert!(convolution.by_lines);
+            let lines = convolution.by_lines(&x);
+            let pack = |row: &[f32]| Packed::new(1, 18, |_| row.iter().copied());
+            convolution.packed = weights.chunks(18).map(pack).collect();
+            assert_eq!(convolution.by_columns(&x), lines);
+            let planes = Planes {
+                window: &geometry.window,
+                input: geometry.input,
+                output: convolution.output,
+            };
+            let positions = convolution.positions();
+            for level in SimdLevel::available() {
+                let mut sums = vec![0.0; positions];
+                simd::float_lines(level, &planes, &weights[..18], &x[..2 * 13 * 11], &mut sums);
+                assert_eq!(sums, lines[..positions], "{level:?}");
+            }
+        }
     }
 
     /// Against the definition, for all kinds of numbers.

@@ -15,7 +15,6 @@ LOOK_UP = (
 
 CONTROL_FLOW = "export without data-dependent control flow"
 
-BATCH = "train it with BatchNormalization in its place, which becomes part of a layer"
 
 PREPARE = "apply such steps before sending, and export the model without them"
 
@@ -40,7 +39,6 @@ UNSUPPORTED = {
         COMPARISONS,
         ("it jumps", "compare features before sending"),
     ),
-    "LRN": ("it divides by a sum of squares that is computed from the data", BATCH),
     **dict.fromkeys(
         ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention"),
         ("it is several operators in one", "export with opset 17, which writes MatMul, Softmax and MatMul"),

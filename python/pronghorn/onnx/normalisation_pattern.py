@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, helper
+from onnx import NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
-from pronghorn.onnx.reading import names_read
 from pronghorn.onnx.registry import name_of
 
 Axes = tuple[int, ...]
-
-MOST_NODES = 64
-"""Most nodes of a local response normalisation: PyTorch's exporters write some of its shapes with it."""
 
 TINY = 1e-6
 """The most that a norm may be bounded by from below, so that nothing is divided by zero."""
@@ -76,9 +72,6 @@ class Pattern:
             name = node.name or node.output[0]
             given: dict[str, Any] = {"name": name, "domain": "ai.onnx.ml", "norm": "L1"}
             return [helper.make_node("Normalizer", [value], node.output[:1], **given)]
-        if self._is_local_response(value, divisor):
-            # It is refused by this name; its size is not needed.
-            return [helper.make_node("LRN", [value], node.output[:1], name=node.name or node.output[0], size=1)]
         found = self._norm_of(value, divisor)
         if found is not None:
             return self._unit(node, value, found)
@@ -283,29 +276,6 @@ class Pattern:
             return bool(magnitude.input[0] == value)
         positive = name_of(total) == "ReduceL1" or self._maker(value, "Sigmoid", "Softmax") is not None
         return bool(summed == value) and positive
-
-    def _is_local_response(self, value: str, name: str) -> bool:
-        """Whether a divisor is a power of a pool of `x^2`, for the value `x`, and of constants alone."""
-        power = self._maker(name, "Pow")
-        if power is None or self._number(power.input[1]) is None:
-            return False
-        found, left = dict[str, NodeProto](), [power.input[0]]
-        while left and len(found) <= MOST_NODES:
-            name = left.pop()
-            if name == value or name in found or name in self.constants or not name:
-                continue
-            if name not in self.makers:
-                return False
-            found[name] = self.makers[name]
-            left.extend(names_read(found[name]) - self._within(found[name]))
-        pools = any(name_of(node) == "AveragePool" for node in found.values())
-        return not left and pools and any(self._squared(name) == value for name in found)
-
-    def _within(self, node: NodeProto) -> set[str]:
-        """The names that the graphs within a node make, and those of their weights."""
-        graphs = [a.g for a in node.attribute if a.type == AttributeProto.GRAPH]
-        made = {name for graph in graphs for inner in graph.node for name in inner.output}
-        return made.union(tensor.name for graph in graphs for tensor in graph.initializer)
 
     def _norm_of(self, value: str, name: str) -> tuple[int, list[int]] | None:
         """The axis of `sqrt(sum(x^2))` for the value `x`, and the sizes that it is expanded to, if the model says them.

@@ -7,6 +7,8 @@
 
 use pronghorn_ring::{SimdLevel, vectorised};
 
+use crate::geometry::Window;
+
 /// Positions whose sums are taken together.
 pub const LANES: usize = 16;
 
@@ -175,6 +177,104 @@ pub fn pair_columns(
     tiles(&Pairs, rows, columns, sums);
 }
 
+/// Sizes of the channels that one row of weights passes over.
+pub struct Planes<'a> {
+    pub window: &'a Window,
+    /// Height and width of a channel.
+    pub input: [usize; 2],
+    /// Those of the result.
+    pub output: [usize; 2],
+}
+
+impl Planes<'_> {
+    /// Adds all products to `sums`, a weight after the other.
+    #[inline(always)]
+    fn add<N: Copy, S: Copy>(
+        &self,
+        weights: &[N],
+        x: &[N],
+        sums: &mut [S],
+        add: impl Fn(S, N, N) -> S,
+    ) {
+        let (window, [height, width]) = (self.window, self.input);
+        let taps = window.kernel[0] * window.kernel[1];
+        for (at, &weight) in weights.iter().enumerate() {
+            let plane = &x[at / taps * height * width..][..height * width];
+            let tap = [at % taps / window.kernel[1], at % window.kernel[1]];
+            let [rows, columns] = [0, 1]
+                .map(|axis| window.places(axis, tap[axis], self.input[axis], self.output[axis]));
+            if columns.is_empty() {
+                continue;
+            }
+            let first = window.index(1, columns.start, tap[1]);
+            for row in rows {
+                let source = &plane[window.index(0, row, tap[0]) * width + first..];
+                let sums = &mut sums[row * self.output[1]..][columns.clone()];
+                match window.stride[1] {
+                    1 => {
+                        for (sum, &x) in sums.iter_mut().zip(source) {
+                            *sum = add(*sum, weight, x);
+                        }
+                    }
+                    stride => {
+                        for (sum, &x) in sums.iter_mut().zip(source.iter().step_by(stride)) {
+                            *sum = add(*sum, weight, x);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of a row of float weights with all windows, at a level or the best below it
+/// that the CPU has; fused, as those of [`float_columns`].
+pub fn float_lines(
+    level: SimdLevel,
+    planes: &Planes<'_>,
+    weights: &[f32],
+    x: &[f32],
+    sums: &mut [f32],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if level.or_best() >= SimdLevel::Avx512 {
+        // SAFETY: `or_best` returns only levels this CPU has, and all from AVX-512 on have AVX-512F.
+        return unsafe { x86::float_lines(planes, weights, x, sums) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if level.or_best() >= SimdLevel::Avx2 && is_x86_feature_detected!("fma") {
+        // SAFETY: `or_best` returns only levels this CPU has, all from AVX2 on have AVX2, and FMA
+        // was found.
+        return unsafe { x86::float_lines_avx2(planes, weights, x, sums) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = level;
+    planes.add(weights, x, sums, |sum, w, x| w.mul_add(x, sum));
+}
+
+vectorised! {
+    /// The same of short integers modulo 2^32.
+    pub fn short_lines(planes: &Planes<'_>, weights: &[i16], x: &[i16], sums: &mut [i32]) {
+        planes.add(weights, x, sums, |sum: i32, w, x| {
+            sum.wrapping_add(i32::from(w) * i32::from(x))
+        });
+    }
+}
+
+vectorised! {
+    /// The same of integers modulo 2^32.
+    pub fn word_lines(planes: &Planes<'_>, weights: &[i32], x: &[i32], sums: &mut [i32]) {
+        planes.add(weights, x, sums, |sum, w, x| sum.wrapping_add(w.wrapping_mul(x)));
+    }
+}
+
+vectorised! {
+    /// The same of integers in 64 bits.
+    pub fn long_lines(planes: &Planes<'_>, weights: &[i32], x: &[i32], sums: &mut [i64]) {
+        planes.add(weights, x, sums, |sum, w, x| sum + i64::from(w) * i64::from(x));
+    }
+}
+
 /// Sums of products of weights and lanes.
 trait Products {
     type Weight;
@@ -325,7 +425,7 @@ mod x86 {
         _mm512_setzero_si512, _mm512_storeu_ps, _mm512_storeu_si512,
     };
 
-    use super::{LANES, Products, Rows, Sums, tiles};
+    use super::{LANES, Planes, Products, Rows, Sums, tiles};
 
     /// Both numbers of a pair, as a lane has them.
     #[inline(always)]
@@ -344,6 +444,16 @@ mod x86 {
 
     /// Made only behind a check that the CPU has AVX-512F and AVX-512 VNNI.
     struct Vnni;
+
+    #[target_feature(enable = "avx512f")]
+    pub fn float_lines(planes: &Planes<'_>, weights: &[f32], x: &[f32], sums: &mut [f32]) {
+        planes.add(weights, x, sums, |sum, w, x| w.mul_add(x, sum));
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub fn float_lines_avx2(planes: &Planes<'_>, weights: &[f32], x: &[f32], sums: &mut [f32]) {
+        planes.add(weights, x, sums, |sum, w, x| w.mul_add(x, sum));
+    }
 
     #[target_feature(enable = "avx512f")]
     pub fn float_columns(rows: Rows<'_, f32>, columns: &[[f32; LANES]], sums: Sums<'_, f32>) {

@@ -15,6 +15,7 @@ from pronghorn.onnx.operators.images import (
     refuse_dimensions,
     spatial_of,
 )
+from pronghorn.onnx.operators.volumes import RANK, convolve_volume
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -22,7 +23,9 @@ from pronghorn.onnx.site import Site
 @operator("Conv", unbatched=True)
 def _conv(lowering: Lowering, site: Site) -> Value:
     value, weight, bias = (lowering.value(site), lowering.required(site, 1), lowering.weights(site, 2))
-    refuse_dimensions(site, value)
+    is_volume = len(value.shape) == RANK and value.batched
+    if not is_volume:
+        refuse_dimensions(site, value)
     channels, groups = value.shape[1], site.integer("group", 1)
     if weight.ndim != len(value.shape) or groups < 1 or weight.shape[1] * groups != channels:
         problem = f"weights of shape {list(weight.shape)} in {groups} groups do not fit {channels} channels"
@@ -30,10 +33,12 @@ def _conv(lowering: Lowering, site: Site) -> Value:
     if site.integers("kernel_shape") not in (None, list(weight.shape[2:])):
         site.fail("kernel_shape differs from the shape of the weights", "repair or export the model again")
     spatial = spatial_of(site, weight.shape[2:], value.shape[2:])
+    bias = None if bias is None else bias.reshape(-1)
+    if is_volume:
+        return convolve_volume(lowering, site, value, spatial, weight, bias, groups)
     window, rank = spatial.window(), len(value.shape)
     if rank == 3:
         weight = weight[:, :, None, :]
-    bias = None if bias is None else bias.reshape(-1)
     if value.batched:
         image = as_image(lowering, site, value)
         return like(lowering, site, lowering.convolve(site, image, window, weight, bias, groups), rank)

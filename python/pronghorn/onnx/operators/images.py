@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
@@ -22,7 +23,10 @@ def refuse_dimensions(site: Site, value: Value) -> None:
     """Refuses what is neither a series nor an image."""
     if len(value.shape) not in (3, 4):
         problem = f"its input has {len(value.shape) - 2} spatial dimensions"
-        site.fail(problem, "1 and 2 are supported: (batch, C, L) and (batch, C, H, W)")
+        site.fail(
+            problem,
+            f"1 and 2 are supported, (batch, C, L) and (batch, C, H, W), and 3 by Conv, MaxPool and AveragePool, {CUT}",
+        )
 
 
 def like(lowering: Lowering, site: Site, image: Value, rank: int) -> Value:

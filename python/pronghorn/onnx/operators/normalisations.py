@@ -11,12 +11,14 @@ import math
 
 import numpy as np
 
+from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import LEAST_EPSILON, Array, Floats, Lowering, Value
 from pronghorn.onnx.operators.elementwise import magnitude
 from pronghorn.onnx.operators.images import channels_of_parts, parts_of_channels
 from pronghorn.onnx.operators.pooling import filled_mean, mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
+from pronghorn.onnx.window import Spatial
 
 OF_CHANNELS = 21
 """The opset from which GroupNormalization has a factor and a summand for each channel."""
@@ -49,6 +51,27 @@ def _mean_variance_normalization(lowering: Lowering, site: Site) -> Value:
     given = list(range(2, len(value.shape))) if site.integer("spatial", 0) else site.integers("axes")
     axes = site.axes([0, 2, 3] if given is None else given, len(value.shape))
     return normalised(lowering, site, value, sorted(axes), 0.0, centred=bool(site.integer("centred", 1)))
+
+
+@operator("LRN")
+def _local_response_normalization(lowering: Lowering, site: Site) -> Value:
+    """By a power of a summand and the mean square of the channels around, each place by itself."""
+    value, size = lowering.value(site), site.integer("size", 0)
+    alpha, beta, bias = (site.number(name, of) for name, of in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    if len(value.inner) < 2 or size < 1 or not bias > 0:
+        problem = f"it has size {size} and bias {bias:g}, for a value of shape {list(value.shape)}"
+        site.fail(problem, f"channels with places, a size of 1 or more and a bias above 0 are supported, {CUT}")
+    channels, places = value.inner[0], math.prod(value.inner[1:])
+    flat = lowering.reshape(site, value, (channels, places))
+    squares = lowering.reshape(site, lowering.times(site, flat, flat), (1, channels, places))
+    pads = ((size - 1) // 2, 0, size // 2, 0)
+    window = Spatial.resolve(kernel=(size, 1), size=(channels, places), pads=pads).window()
+    op = {"kind": "average_pool", "window": window.json(), "count_include_pad": True}
+    means = lowering.reshape(site, lowering.emit(site, op, [squares], squares.inner), (channels, places))
+    total = lowering.affine(site, means, mul=alpha, add=bias)
+    power = lowering.affine(site, lowering.function(site, total, "log"), mul=-beta)
+    factors = lowering.function(site, power, "exp")
+    return lowering.in_shape_of(value, lowering.reshape(site, lowering.times(site, flat, factors), value.inner))
 
 
 @operator("InstanceNormalization", unbatched=True)

@@ -9,6 +9,7 @@ from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators.elementwise import magnitude
 from pronghorn.onnx.operators.images import as_image, channels_of_parts, like, parts_of_channels, spatial_of
+from pronghorn.onnx.operators.volumes import RANK, pool_volume
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
@@ -20,8 +21,9 @@ MOST_FACTORS = 4
 @operator("MaxPool", unbatched=True)
 def _max_pool(lowering: Lowering, site: Site) -> Value:
     value, parts = channels_of_parts(lowering, site, lowering.value(site))
-    image = as_image(lowering, site, value)
-    spatial = spatial_of(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
+    if len(value.shape) == RANK:
+        return pool_volume(lowering, site, value, _pool(site, value), kind="max_pool")
+    image, spatial = as_image(lowering, site, value), _pool(site, value)
     window = spatial.window(extra=True)
     op = {"kind": "max_pool", "window": window.json()}
     result = lowering.emit(site, op, [image], (image.inner[0], *window.output))
@@ -31,9 +33,14 @@ def _max_pool(lowering: Lowering, site: Site) -> Value:
 @operator("AveragePool", unbatched=True)
 def _average_pool(lowering: Lowering, site: Site) -> Value:
     value, parts = channels_of_parts(lowering, site, lowering.value(site))
-    image = as_image(lowering, site, value)
-    spatial = spatial_of(site, _pool_kernel(site, value), value.shape[2:], bool(site.integer("ceil_mode", 0)))
     include = bool(site.integer("count_include_pad", 0))
+    if len(value.shape) == RANK:
+        spatial = _pool(site, value)
+        if include:
+            value = lowering.zeros_around(site, value, [0, *spatial.before], [0, *spatial.after])
+            spatial = spatial.without_padding()
+        return pool_volume(lowering, site, value, spatial, kind="average_pool", count_include_pad=False)
+    image, spatial = as_image(lowering, site, value), _pool(site, value)
     # What ceil_mode adds beyond the padding never counts, so padding that counts becomes zeros of
     # the input.
     if include and any(spatial.extra):
@@ -116,9 +123,12 @@ def _over_axes(lowering: Lowering, site: Site, value: Value, kind: str) -> Value
     return lowering.affine(site, reduced, mul=count) if kind == "ReduceSum" else reduced
 
 
-def _pool_kernel(site: Site, value: Value) -> list[int]:
+def _pool(site: Site, value: Value) -> Spatial:
+    """The window of a pooling."""
     kernel = site.integers("kernel_shape")
-    return kernel if kernel is not None else site.fail("kernel_shape is absent", "repair the model")
+    if kernel is None:
+        site.fail("kernel_shape is absent", "repair the model")
+    return spatial_of(site, kernel, value.shape[2:], bool(site.integer("ceil_mode", 0)))
 
 
 def mean(lowering: Lowering, site: Site, value: Value, axes: list[int], keep: bool) -> Value:
