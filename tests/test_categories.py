@@ -406,7 +406,7 @@ def test_masks_before_a_last_logarithm_are_refused() -> None:
     nodes = [
         node("Where", "mask none scores", "s"),
         node("LogSoftmax", "s", "l", axis=-1),
-        node("Identity", "l", "y"),
+        node("Neg", "l", "y"),
     ]
     proto = mixed(nodes, {"scores": (FLOAT, ("N", 4)), "mask": (BOOL, ("N", 4))}, {"none": np.float32(-1e9)})
     with pytest.raises(UnsupportedModelError, match="Where"):
@@ -596,7 +596,7 @@ def test_numbers_of_64_bits_are_exact() -> None:
     assert category.find(np.array(large, object), "x").tolist() == [0, 1]
     assert category.find(np.array([f"{number}.0" for number in large], object), "x").tolist() == [0, 1]
     with pytest.raises(InputError):
-        category.find(np.array(["1e999999"], object), "x")
+        category.find(np.array(["12e3456789"], object), "x")
     with pytest.raises(InputError):
         category.find(np.array([2**53]), "x")
 

@@ -193,6 +193,9 @@ def test_pictures_of_several_frames_are_refused(tmp_path: Path) -> None:
         pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
         with pytest.raises(InputError, match="has 3 pictures"):
             load_images(tmp_path / name, (1, 4, 5), PLAIN)
+    # As cameras write them, with a small copy.
+    pages[0].save(tmp_path / "c.jpg", format="MPO", save_all=True, append_images=pages[1:2])
+    assert load_images(tmp_path / "c.jpg", (1, 4, 5), PLAIN).images.shape == (1, 1, 4, 5)
 
 
 def test_models_that_scale_bytes_take_them_as_they_are(tmp_path: Path) -> None:

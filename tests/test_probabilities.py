@@ -49,6 +49,9 @@ OTHERS = {
     "scores": [node("Concat", "s1 h2", "y", axis=1)],
     "difference": [node("Sub", "s1 s2", "y")],
     "clipped below": [node("Mul", "s1 two", "d"), node("Clip", "d tiny", "y")],
+    "clipped above": [node("Clip", "s1 two", "y")],
+    "overflow": [node("Mul", "s1 large", "d"), node("Pow", "d sixteen", "y")],
+    "infinite": [node("Exp", "h1", "e"), node("Concat", "e e", "c", axis=1), node("MatMul", "c signs", "y")],
     "weighted": [node("Concat", "s1 s2", "c", axis=1), node("MatMul", "c signs", "y")],
     "quotient": [node("Div", "s1 s2", "y")],
 }
@@ -66,7 +69,17 @@ def ending(end: list[onnx.NodeProto]) -> Any:
         "more": np.array([0.25], np.float32),
         "signs": np.array([[0.9], [-0.1], [0.0], [0.0]], np.float32),
     }
-    numbers = {"tiny": 1e-7, "almost": 1 - 1e-7, "half": 0.5, "part": 0.3, "rest": 0.7, "one": 1.0, "two": 2.0}
+    numbers = {
+        "large": 1e30,
+        "tiny": 1e-7,
+        "almost": 1 - 1e-7,
+        "half": 0.5,
+        "part": 0.3,
+        "rest": 0.7,
+        "one": 1.0,
+        "two": 2.0,
+        "sixteen": 16.0,
+    }
     return model(
         [*HEADS, *end], ("N", 5), constants | {name: np.array(each, np.float32) for name, each in numbers.items()}
     )
@@ -88,8 +101,9 @@ def test_results_from_0_to_1_are_read_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_results_are_scores(name: str) -> None:
+def test_other_results_are_scores(name: str, recwarn: pytest.WarningsRecorder) -> None:
     assert import_onnx(ending(OTHERS[name])).finish == []
+    assert not recwarn
 
 
 @pytest.mark.parametrize("name", ["mean", "clipped"])

@@ -28,8 +28,8 @@ MOST_ENCODED = 1 << 30
 """Numbers that rows are encoded as at once, at most: 4 GiB."""
 SHOWN = 10
 """Categories in a message, at most."""
-MOST_LONG = 10**30
-"""Above all whole numbers of texts."""
+MOST_DIGITS = 30
+"""Of whole numbers as texts."""
 
 WHOLE = re.compile(r"\s*[+-]?\d{1,30}\s*", re.ASCII)
 """A text that is a whole number."""
@@ -249,7 +249,7 @@ def _whole(value: Any) -> int | None:
         number = Decimal(value) if isinstance(value, str | Decimal) else Decimal(float(value))
     except (ArithmeticError, TypeError, ValueError):
         return None
-    is_whole = number.is_finite() and abs(number) < MOST_LONG and number == number.to_integral_value()
+    is_whole = number.is_finite() and number.adjusted() < MOST_DIGITS and number == number.to_integral_value()
     return int(number) if is_whole else None
 
 

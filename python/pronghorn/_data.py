@@ -450,7 +450,8 @@ def read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Arra
             if opened.mode.startswith(("I", "F")):
                 raise InputError(f"{path} has more than 8 bits a pixel ({opened.mode}): save its values as npy")
             frames = getattr(opened, "n_frames", 1)
-            if frames > 1:
+            # Those of many cameras have a small copy behind the picture.
+            if frames > 1 and opened.format != "MPO":
                 raise InputError(
                     f"{path} has {frames} pictures\n  what to do: save each in a file of its own, or give npy"
                 )

@@ -319,11 +319,15 @@ def _row(part: Array, at: int) -> Array:
 
 def _typed(module: torch.nn.Module, examples: list[dict[str, torch.Tensor]]) -> Iterator[list[dict[str, torch.Tensor]]]:
     """Examples whose whole numbers are floats, as far as forward takes them and gives the same; else as many as it
-    takes are whole, such as rows of tables and masks: attention adds a mask of floats, and leaves out by one of truths.
-    The examples as they are where it takes none."""
+    takes are whole, such as rows of tables and masks. Truths stay what they are where it takes them: attention adds a
+    mask of floats, and leaves out by one of truths. The examples as they are where it takes none."""
+    import torch
+
     whole = [name for name, value in examples[0].items() if not value.is_floating_point()]
-    counts = [0, *range(len(whole), 0, -1)] if 0 < len(whole) <= MOST_TRIED else [0, len(whole)][: 1 + bool(whole)]
     given, are_taken = _results(module, examples) if whole else None, False
+    if given is not None:
+        whole = [name for name in whole if examples[0][name].dtype != torch.bool]
+    counts = [0, *range(len(whole), 0, -1)] if 0 < len(whole) <= MOST_TRIED else [0, len(whole)][: 1 + bool(whole)]
     for kept in chain.from_iterable(combinations(whole, count) for count in counts):
         floats = [name for name in whole if name not in kept]
         found = [{**each, **{name: each[name].float() for name in floats}} for each in examples]
@@ -489,7 +493,8 @@ def _outputs(result: Any) -> Results:
     if isinstance(result, Mapping):
         named = {str(name): value for name, value in result.items()}
     elif isinstance(result, tuple | list):
-        named = {f"output_{index}": value for index, value in enumerate(result)}
+        # Attention without its weights has none in their place, and exporters write what there is.
+        named = {f"output_{index}": value for index, value in enumerate(each for each in result if each is not None)}
     if not named or not all(isinstance(value, torch.Tensor) for value in named.values()):
         return None
     return {name: _array(value) for name, value in named.items()}

@@ -165,7 +165,7 @@ impl Dither for Counted {
 /// The oracle takes no other run's addends, and two runs differ.
 #[test]
 fn addends_are_those_of_one_run() {
-    let built = dithered(&network(1), Engine::Coefficient, None);
+    let built = dithered(&network(3), Engine::Coefficient, None);
     let inputs = numbers(162 * 4, 5);
     let model = Arc::new(ServerModel::new(&built).expect("weights fit the plan"));
     let run = |inputs: &[f32]| run(&model, inputs, 4);

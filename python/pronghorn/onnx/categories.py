@@ -186,20 +186,16 @@ def _masking(graph: GraphProto, nodes: Sequence[NodeProto], constants: Mapping[s
     """The values that a Softmax or the like alone reads, as they are or changed as masks are: what they are multiplied
     by on the way."""
     found = dict[str, float | None]((entry.name, None) for entry in graph.output)
-    results = set(found)
     for node in reversed([node for node in nodes if node.op_type not in OF_SHAPES]):
         kind, behind = name_of(node), [found[name] for name in node.output if name in found]
         factor = None if None in behind else min((each for each in behind if each is not None), default=1.0)
         if kind in READERS:
-            # Scores of classes may differ by more than a mask's number here, and masked logarithms are results.
-            is_seen = kind == "ArgMax" or (kind == "LogSoftmax" and not results.isdisjoint(node.output))
-            factor = None if is_seen else 1.0
+            # Scores of classes may differ by more than a mask's number here, and masked logarithms are seen.
+            factor = None if kind in ("ArgMax", "LogSoftmax") else 1.0
         elif kind in ("Mul", "Div"):
             factor = _scaled(node, constants, factor)
         elif kind not in (*MOVING, *CHANGING) or kind == "Neg":
             factor = None
-        if kind in MOVING and not results.isdisjoint(node.output):
-            results.add(node.input[0])
         for name in names_read(node) - set(constants):
             others = found.get(name, factor)
             found[name] = None if factor is None or others is None else min(factor, others)

@@ -32,9 +32,6 @@ BOUNDED: dict[str, Interval] = {
 WITHIN = ("GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMean", "ReduceMin")
 """Operators whose results are between those that they read."""
 
-WEIGHED = ("Clip", "Gemm", "MatMul")
-"""Operators whose other inputs are constants that are looked at one by one."""
-
 ROUNDING = 1e-6
 
 
@@ -64,7 +61,8 @@ def _interval(node: NodeProto, known: Mapping[str, Interval], constants: Mapping
     if kind in (*MOVING, *WITHIN):
         return known.get(read[0])
     if kind in WEIGHED:
-        return _weighed(node, known.get(read[0]), [constants.get(name) for name in read[1:]])
+        with np.errstate(all="ignore"):
+            return WEIGHED[kind](node, known.get(node.input[0]), constants)
     if kind not in OF_ALL:
         return BOUNDED.get(kind)
     # A choice by truths is one of the others.
@@ -74,19 +72,31 @@ def _interval(node: NodeProto, known: Mapping[str, Interval], constants: Mapping
     return OF_ALL[kind](found) if len(found) == len(read) else None
 
 
-def _weighed(node: NodeProto, interval: Interval | None, others: list[Array | None]) -> Interval | None:
-    """That of products with a constant matrix on the right, and of a Clip by constants."""
-    if interval is None or any(other is None for other in others):
+def _clipped(node: NodeProto, interval: Interval | None, constants: Mapping[str, Array]) -> Interval | None:
+    """That of a Clip, whose bounds are inputs or attributes, or absent."""
+    if interval is None:
         return None
-    low, high = interval
+    attributes = {each.name: float(each.f) for each in node.attribute}
+    least, most = attributes.get("min", -np.inf), attributes.get("max", np.inf)
+    for place, name in enumerate(node.input[1:]):
+        if name and name not in constants:
+            return None
+        bound = float(constants[name].reshape(())) if name and constants[name].size == 1 else None
+        least, most = (
+            (least if bound is None else bound, most) if place == 0 else (least, most if bound is None else bound)
+        )
+    low, high = np.clip(interval, least, most)
+    return float(low), float(high)
+
+
+def _weighed(node: NodeProto, interval: Interval | None, constants: Mapping[str, Array]) -> Interval | None:
+    """That of products with a constant matrix on the right."""
+    others = [constants.get(name) for name in node.input[1:] if name]
     attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-    if name_of(node) == "Clip":
-        ends = [float(other) for other in others if other is not None and other.size == 1]
-        least, most = (ends[0], ends[-1]) if len(ends) == 2 else (attributes.get("min"), attributes.get("max"))
-        least, most = (-np.inf if least is None else least, np.inf if most is None else most)
-        return float(np.clip(low, least, most)), float(np.clip(high, least, most))
-    matrix, *addend = (np.asarray(other, np.float64) for other in others if other is not None)
-    if matrix.ndim != 2 or {"alpha", "beta", "transA"} & attributes.keys():
+    if interval is None or any(other is None for other in others) or {"alpha", "beta", "transA"} & attributes.keys():
+        return None
+    (low, high), (matrix, *addend) = interval, (np.asarray(other, np.float64) for other in others)
+    if matrix.ndim != 2:
         return None
     matrix = matrix.T if attributes.get("transB") else matrix
     up, down = np.maximum(matrix, 0).sum(axis=0), np.minimum(matrix, 0).sum(axis=0)
@@ -125,7 +135,11 @@ def _quotient(intervals: list[Interval]) -> Interval | None:
 
 def _power(intervals: list[Interval]) -> Interval | None:
     (low, high), (least, most) = intervals
-    return (low**least, high**least) if low >= 0 and least == most > 0 else None
+    if low < 0 or not least == most > 0:
+        return None
+    with np.errstate(all="ignore"):
+        raised = np.power(np.array([low, high]), least)
+    return float(raised[0]), float(raised[1])
 
 
 def _rising(function: Callable[[float], float], least: float = -np.inf) -> Callable[[list[Interval]], Interval | None]:
@@ -157,3 +171,6 @@ OF_ALL: dict[str, Callable[[list[Interval]], Interval | None]] = {
     "Where": _union,
 }
 """The interval of a result by those of all inputs."""
+
+WEIGHED = {"Clip": _clipped, "Gemm": _weighed, "MatMul": _weighed}
+"""That of operators whose other inputs are constants that are looked at one by one."""

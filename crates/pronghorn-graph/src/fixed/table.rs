@@ -9,6 +9,7 @@ mod encoding;
 
 use pronghorn_ring::SimdLevel;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
 
 use super::Interval;
 use crate::{shape::OperatorError, simd};
@@ -61,7 +62,7 @@ impl Table {
     fn apply_at(&self, level: SimdLevel, words: &mut [i32]) {
         let fine = self.fine.min(MAX_FINE);
         let below = self.drop.min(31).saturating_sub(fine);
-        let (mut rises, mut rests) = ([0; BLOCK], [0; BLOCK]);
+        let (mut rises, mut rests) = ([0i32; BLOCK], [0i32; BLOCK]);
         for words in words.chunks_mut(BLOCK) {
             for (word, (rise, rest)) in words.iter_mut().zip(rises.iter_mut().zip(&mut rests)) {
                 let x = *word;
@@ -73,6 +74,9 @@ impl Table {
             }
             simd::add_steps(level, words, &rises, &rests, fine);
         }
+        // They tell words.
+        rises.zeroize();
+        rests.zeroize();
     }
 
     /// The value at `x`, in 64 bits.
