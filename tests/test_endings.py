@@ -98,7 +98,7 @@ def test_calibrated_probabilities_are_sigmoids(last: NodeProto) -> None:
     proto = table([LAYER, node("Exp", "s", "e"), node("Add", "one e", "t"), last], one=np.float32(1))
     assert check(proto).finish == ["sigmoid"]
     proto = table([LAYER, node("Exp", "s", "e"), node("Add", "two e", "t"), last], one=np.float32(1), two=np.float32(2))
-    assert check(proto).finish == []
+    assert check(proto).finish == ["probabilities"]
 
 
 def test_naive_bayes() -> None:
@@ -133,8 +133,8 @@ def test_a_factor_of_an_exponential_moves_into_it(kind: str) -> None:
         proto = table([LAYER, node("Exp", "s", "e"), node(kind, "e f", "y")], f=factor)
         assert check(proto).finish == ["exp"]
     check(table([LAYER, node("Exp", "s", "e"), node("Mul", "f e", "y")], f=np.float32(0.5)))
-    for factor in (np.float32(0), np.float32(-2)):
-        assert check(table([LAYER, node("Exp", "s", "e"), node("Mul", "e f", "y")], f=factor)).finish == []
+    for factor, finish in ((np.float32(0), ["probabilities"]), (np.float32(-2), [])):
+        assert check(table([LAYER, node("Exp", "s", "e"), node("Mul", "e f", "y")], f=factor)).finish == finish
 
 
 ONES = {"one": np.float32(1), "minus": np.float32(-1)}

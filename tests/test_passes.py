@@ -51,7 +51,7 @@ def network() -> ModelProto:
 @pytest.fixture(scope="module")
 def squares() -> pronghorn.Model:
     """The network, with samples."""
-    samples = np.random.default_rng(3).uniform(-1, 1, (60, 6)).astype(np.float32)
+    samples = np.random.default_rng(3).uniform(-1, 1, (200, 6)).astype(np.float32)
     return pronghorn.load(network(), samples=samples)
 
 
@@ -141,7 +141,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     folder = tmp_path_factory.mktemp("squares")
     path, data = folder / "m.onnx", folder / "x.npy"
     path.write_bytes(network().SerializeToString())
-    np.save(data, np.random.default_rng(3).uniform(-1, 1, (60, 6)).astype(np.float32))
+    np.save(data, np.random.default_rng(3).uniform(-1, 1, (200, 6)).astype(np.float32))
     return str(path), str(data)
 
 
@@ -157,7 +157,9 @@ def test_plan_and_verify_leave_out_passes(files: tuple[str, str]) -> None:
     assert texts[()].count("rescale by") < texts[(RESCALING,)].count("rescale by")
     assert "relinearise, by" in texts[(RELINEARISATION,)]
     verify = ("verify", path, "--trust", TRUST, "--data", data, "--json")
-    report = json.loads(run(*verify, "--without", RELINEARISATION))
+    text = run(*verify, "--without", RELINEARISATION)
+    # Squares of squares have rare results, which a warning may say before.
+    report = json.loads(text[text.index("{") :])
     assert report["disagreements"] == 0
     assert report["plan_hash"] in texts[(RELINEARISATION,)]
 

@@ -124,7 +124,8 @@ def _difference(intervals: list[Interval]) -> Interval:
 
 
 def _product(intervals: list[Interval]) -> Interval:
-    ends = [one * other for one in intervals[0] for other in intervals[1]]
+    # What is zero stays so, however large the other is.
+    ends = [one * other if one and other else 0.0 for one in intervals[0] for other in intervals[1]]
     return min(ends), max(ends)
 
 
