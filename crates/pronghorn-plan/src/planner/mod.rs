@@ -241,13 +241,14 @@ fn planned(
     };
     let tests = affordable(method.fidelity_work).clamp(LEAST_FIDELITY, FIDELITY_IMAGES);
     let tests = affordable(method.fidelity_work / CHEAP).clamp(tests, MOST_FIDELITY);
-    let mut halves = samples::split(images, tests.min(images.div_ceil(2)));
+    let is_row = graph.nodes[0].shape.len() == 1;
+    let mut halves = samples::split(images, tests.min(images.div_ceil(2)), is_row);
     let gathered = |chosen: &[usize]| samples::gathered(&samples, elements, chosen);
     let before = graph;
     let equalised = match method.equalised && options.samples.is_some() {
         true => {
             let count = images.min(affordable(PEAKS_WORK).max(LEAST_PEAKS));
-            let [chosen, _] = samples::split(images, count);
+            let [chosen, _] = samples::split(images, count, is_row);
             let peaks = float::peaks(graph, &gathered(&chosen), count);
             equalise(graph, &peaks.map_err(|error| error.at(&chosen).at(&kept))?)
         }
@@ -279,7 +280,7 @@ fn planned(
     let input = &mut survey.profile.values[0];
     let (shape, range) = (&graph.nodes[0].shape, samples::range(all));
     let of_input = match method.clamps {
-        true => samples::margin(images, shape.len() == 1),
+        true => samples::margin(images, is_row),
         false => samples::margin_of_ciphertexts(shape),
     };
     [input.min, input.max] = match options.samples {

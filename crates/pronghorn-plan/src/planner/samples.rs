@@ -204,14 +204,19 @@ pub(super) fn gathered(images: &[f32], elements: usize, chosen: &[usize]) -> Vec
     chosen.iter().flat_map(image).copied().collect()
 }
 
-/// Images to test on, and others to correct biases on, as many: each [`spread`] over all of them. The
-/// same where there is but one.
-pub(super) fn split(images: usize, tests: usize) -> [Vec<usize>; 2] {
-    let tested = spread(images, tests);
+/// Images to test on, and others to correct biases on, as many: spread over all of them, which may
+/// be sorted. The same where there is but one. Of rows, whose kinds may alternate, each half is a
+/// [`spread`]; of pictures and series every second one.
+pub(super) fn split(images: usize, tests: usize, is_row: bool) -> [Vec<usize>; 2] {
+    let places = |images: usize, count: usize| match is_row {
+        true => spread(images, count),
+        false => (0..count).map(|at| at * images / count).collect(),
+    };
+    let tested = places(images, tests);
     let others: Vec<usize> = (0..images)
         .filter(|image| !tested.contains(image))
         .collect();
-    let chosen = spread(others.len(), tests);
+    let chosen = places(others.len(), others.len().min(tests));
     match chosen.is_empty() {
         true => [tested.clone(), tested],
         false => [tested, chosen.iter().map(|&at| others[at]).collect()],
@@ -262,11 +267,11 @@ mod tests {
 
     #[test]
     fn images_are_tested_or_corrected_on() {
-        assert_eq!(split(1, 1), [vec![0], vec![0]]);
-        let [tested, corrected] = split(2, 1);
-        assert_eq!(tested[0] + corrected[0], 1);
-        // Files of two kinds in turn.
-        for halves in [split(256, 128), split(32, 16), split(64, 32)] {
+        assert_eq!(split(1, 1, true), [vec![0], vec![0]]);
+        assert_eq!(split(2, 1, false), [vec![0], vec![1]]);
+        assert_eq!(split(7, 3, false), [vec![0, 2, 4], vec![1, 3, 5]]);
+        // Tables of two kinds in turn.
+        for halves in [(256, 128), (32, 16), (64, 32)].map(|(all, half)| split(all, half, true)) {
             for half in halves {
                 let odd = half.iter().filter(|&place| place % 2 == 1).count();
                 assert!(
@@ -275,7 +280,7 @@ mod tests {
                 );
             }
         }
-        let [tested, corrected] = split(100, 30);
+        let [tested, corrected] = split(100, 30, false);
         assert!(tested.len() == 30 && corrected.len() == 30);
         assert!(tested.iter().all(|image| !corrected.contains(image)));
         assert!(tested.is_sorted() && corrected.is_sorted() && corrected[29] > 90);
