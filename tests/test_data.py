@@ -216,7 +216,7 @@ def test_models_that_scale_bytes_take_them_as_they_are(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["plan", str(tmp_path / "m.onnx"), "--data", str(tmp_path), "--json"])
     assert found.exit_code == 0, found.output
     value = json.loads(found.stdout)["steps"][0]["value"]
-    assert value["high"] / 2 ** value["fraction_bits"] == 255
+    assert 250 < value["high"] / 2.0 ** value["fraction_bits"] < 260
     features = [node("Mul", "x byte", "m"), node("Gemm", "m w", "y")]
     assert not pronghorn.load(model(features, ("N", 36), {key: constants[key] for key in ("byte", "w")})).takes_bytes
 
