@@ -37,7 +37,7 @@ ROUNDING = 1e-6
 
 def are_probabilities(proto: ModelProto, opset: int, name: str) -> bool:
     """Whether a value follows from results of Sigmoids or the like, and is from 0 to 1 for any input."""
-    if not follows_from_probabilities(proto):
+    if not _may_follow(proto, name):
         return False
     constants, known = constants_of(proto, opset), dict[str, Interval]()
     for node in proto.graph.node:
@@ -48,9 +48,14 @@ def are_probabilities(proto: ModelProto, opset: int, name: str) -> bool:
     return low >= -ROUNDING and high <= 1 + ROUNDING
 
 
-def follows_from_probabilities(proto: ModelProto) -> bool:
-    """Whether a model makes numbers of a bounded interval, of which results may be probabilities."""
-    return any(name_of(node) in BOUNDED for node in proto.graph.node)
+def _may_follow(proto: ModelProto, name: str) -> bool:
+    """Whether a value follows from bounded numbers, by the operators alone: constants take time to fold."""
+    kinds, known = {*MOVING, *WITHIN, *WEIGHED, *OF_ALL}, set[str]()
+    for node in proto.graph.node:
+        kind = name_of(node)
+        if kind in BOUNDED or (kind in kinds and not known.isdisjoint(node.input)):
+            known.add(node.output[0])
+    return name in known
 
 
 def _interval(node: NodeProto, known: Mapping[str, Interval], constants: Mapping[str, Array]) -> Interval | None:
@@ -77,15 +82,13 @@ def _clipped(node: NodeProto, interval: Interval | None, constants: Mapping[str,
     if interval is None:
         return None
     attributes = {each.name: float(each.f) for each in node.attribute}
-    least, most = attributes.get("min", -np.inf), attributes.get("max", np.inf)
+    bounds = [attributes.get("min", -np.inf), attributes.get("max", np.inf)]
     for place, name in enumerate(node.input[1:]):
         if name and name not in constants:
             return None
-        bound = float(constants[name].reshape(())) if name and constants[name].size == 1 else None
-        least, most = (
-            (least if bound is None else bound, most) if place == 0 else (least, most if bound is None else bound)
-        )
-    low, high = np.clip(interval, least, most)
+        if name and constants[name].size == 1:
+            bounds[place] = float(constants[name].reshape(()))
+    low, high = np.clip(interval, bounds[0], bounds[1])
     return float(low), float(high)
 
 

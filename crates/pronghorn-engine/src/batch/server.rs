@@ -269,11 +269,7 @@ impl<W: Word> LinearServer<W> {
             Some(Carried { seed, .. }) if server.shape.is_continued() => server.expect_rows(&seed),
             Some(Carried { seed, halo }) => {
                 server.multiply_a(&seed);
-                server.put_halo(&halo);
-                // Its memory is that of the next one.
-                if let Some(carried) = &mut server.carried {
-                    carried.halo = halo;
-                }
+                server.put_halo(halo);
             }
             None => {}
         }
@@ -326,8 +322,9 @@ impl<W: Word> LinearServer<W> {
         });
     }
 
-    /// Puts the rows that the band before left to the beginning of each channel.
-    fn put_halo(&mut self, halo: &[W]) {
+    /// Puts the rows that the band before left to the beginning of each channel. Their memory is
+    /// that of the next halo.
+    fn put_halo(&mut self, halo: Vec<W>) {
         let (portion, columns) = (&self.shape.portion, self.shape.columns);
         let (window, kept) = (portion.window.plane * columns, portion.kept() * columns);
         if kept > 0 {
@@ -335,6 +332,9 @@ impl<W: Word> LinearServer<W> {
             channels
                 .zip(halo.par_chunks_exact(kept))
                 .for_each(|(channel, halo)| channel[..kept].copy_from_slice(halo));
+        }
+        if let Some(carried) = &mut self.carried {
+            carried.halo = halo;
         }
     }
 

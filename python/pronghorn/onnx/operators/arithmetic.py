@@ -84,10 +84,15 @@ def _whole_power(lowering: Lowering, site: Site, value: Value, power: int) -> Va
 
 def _real_power(lowering: Lowering, site: Site, value: Value, power: float) -> Value:
     """A power of positive values: `exp(power log(x))`, whose exponential at the end of the model is the client's."""
-    logarithm = lowering.affine(site, lowering.function(site, value, "log"), mul=power)
+    logarithm = scaled_logarithm(lowering, site, value, power)
     if lowering.is_within(site):
         return lowering.function(site, logarithm, "exp")
     return lowering.emit(site, {"kind": "exp"}, [logarithm], logarithm.inner)
+
+
+def scaled_logarithm(lowering: Lowering, site: Site, value: Value, power: float) -> Value:
+    """`power log(x)` of positive values, whose exponential is their power."""
+    return lowering.affine(site, lowering.function(site, value, "log"), mul=power)
 
 
 def _arithmetic_values(lowering: Lowering, site: Site, kind: str) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
@@ -67,6 +68,12 @@ def spatial_of(site: Site, kernel: Sequence[int], size: Sequence[int], ceil: boo
         )
     except ValueError as error:
         site.fail(str(error), "correct its attributes, or give a larger input shape (--shape)")
+
+
+def pooled(lowering: Lowering, site: Site, image: Value, spatial: Spatial, **op: Any) -> Value:
+    """A pooling of an image, with what ceil_mode adds to its padding."""
+    window = spatial.window(extra=True)
+    return lowering.emit(site, {**op, "window": window.json()}, [image], (image.inner[0], *window.output))
 
 
 def interleave(lowering: Lowering, site: Site, image: Value, phases: Sequence[int], places: Sequence[range]) -> Value:

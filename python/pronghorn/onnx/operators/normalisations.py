@@ -13,8 +13,9 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import LEAST_EPSILON, Array, Floats, Lowering, Value
+from pronghorn.onnx.operators.arithmetic import scaled_logarithm
 from pronghorn.onnx.operators.elementwise import magnitude
-from pronghorn.onnx.operators.images import channels_of_parts, parts_of_channels
+from pronghorn.onnx.operators.images import channels_of_parts, parts_of_channels, pooled
 from pronghorn.onnx.operators.pooling import filled_mean, mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -65,12 +66,10 @@ def _local_response_normalization(lowering: Lowering, site: Site) -> Value:
     flat = lowering.reshape(site, value, (channels, places))
     squares = lowering.reshape(site, lowering.times(site, flat, flat), (1, channels, places))
     pads = ((size - 1) // 2, 0, size // 2, 0)
-    window = Spatial.resolve(kernel=(size, 1), size=(channels, places), pads=pads).window()
-    op = {"kind": "average_pool", "window": window.json(), "count_include_pad": True}
-    means = lowering.reshape(site, lowering.emit(site, op, [squares], squares.inner), (channels, places))
-    total = lowering.affine(site, means, mul=alpha, add=bias)
-    power = lowering.affine(site, lowering.function(site, total, "log"), mul=-beta)
-    factors = lowering.function(site, power, "exp")
+    around = Spatial.resolve(kernel=(size, 1), size=(channels, places), pads=pads)
+    means = pooled(lowering, site, squares, around, kind="average_pool", count_include_pad=True)
+    total = lowering.affine(site, lowering.reshape(site, means, (channels, places)), mul=alpha, add=bias)
+    factors = lowering.function(site, scaled_logarithm(lowering, site, total, -beta), "exp")
     return lowering.in_shape_of(value, lowering.reshape(site, lowering.times(site, flat, factors), value.inner))
 
 

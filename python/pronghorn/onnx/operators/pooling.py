@@ -8,7 +8,14 @@ from collections.abc import Callable
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators.elementwise import magnitude
-from pronghorn.onnx.operators.images import as_image, channels_of_parts, like, parts_of_channels, spatial_of
+from pronghorn.onnx.operators.images import (
+    as_image,
+    channels_of_parts,
+    like,
+    parts_of_channels,
+    pooled,
+    spatial_of,
+)
 from pronghorn.onnx.operators.volumes import RANK, pool_volume
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -24,9 +31,7 @@ def _max_pool(lowering: Lowering, site: Site) -> Value:
     if len(value.shape) == RANK:
         return pool_volume(lowering, site, value, _pool(site, value), kind="max_pool")
     image, spatial = as_image(lowering, site, value), _pool(site, value)
-    window = spatial.window(extra=True)
-    op = {"kind": "max_pool", "window": window.json()}
-    result = lowering.emit(site, op, [image], (image.inner[0], *window.output))
+    result = pooled(lowering, site, image, spatial, kind="max_pool")
     return parts_of_channels(lowering, site, like(lowering, site, result, len(value.shape)), parts)
 
 
@@ -47,9 +52,7 @@ def _average_pool(lowering: Lowering, site: Site) -> Value:
         top, left, bottom, right = spatial.window().padding
         image = lowering.zeros_around(site, image, [0, top, left], [0, bottom, right])
         spatial, include = spatial.without_padding(), False
-    window = spatial.window(extra=True)
-    op = {"kind": "average_pool", "window": window.json(), "count_include_pad": include}
-    result = lowering.emit(site, op, [image], (image.inner[0], *window.output))
+    result = pooled(lowering, site, image, spatial, kind="average_pool", count_include_pad=include)
     return parts_of_channels(lowering, site, like(lowering, site, result, len(value.shape)), parts)
 
 
@@ -155,8 +158,7 @@ def maximum(lowering: Lowering, site: Site, value: Value, axes: list[int], keep:
 
     def whole(image: Value) -> Value:
         size = image.inner[1:]
-        op = {"kind": "max_pool", "window": Spatial.resolve(kernel=size, size=size).window().json()}
-        return lowering.emit(site, op, [image], (image.inner[0], 1, 1))
+        return pooled(lowering, site, image, Spatial.resolve(kernel=size, size=size), kind="max_pool")
 
     return _reduced(lowering, site, value, axes, keep, whole)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pronghorn.onnx.lowering import Floats, Lowering, Value
+from pronghorn.onnx.operators.images import pooled
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
 
@@ -50,17 +51,12 @@ def pool_volume(lowering: Lowering, site: Site, value: Value, spatial: Spatial, 
     """A pooling of each slice, and then of the places along the depth: a maximum of maxima, or a mean of means. Each
     mean is over the values of its window alone, padding left out."""
     channels, depth, *size = value.inner
-
-    def pooled(image: Value, part: Spatial) -> Value:
-        window = part.window(extra=True)
-        return lowering.emit(site, {**op, "window": window.json()}, [image], (image.inner[0], *window.output))
-
     slices = lowering.reshape(site, value, (channels * depth, *size))
-    made = pooled(slices, _axes(spatial, lambda numbers, _: numbers[1:]))
+    made = pooled(lowering, site, slices, _axes(spatial, lambda numbers, _: numbers[1:]), **op)
     _, height, width = made.inner
     columns = lowering.reshape(site, made, (channels, depth, height * width))
     along = replace(_axes(spatial, lambda numbers, one: (numbers[0], one)), output=(spatial.output[0], height * width))
-    return lowering.reshape(site, pooled(columns, along), (channels, *spatial.output))
+    return lowering.reshape(site, pooled(lowering, site, columns, along, **op), (channels, *spatial.output))
 
 
 def _axes(spatial: Spatial, chosen: Callable[[tuple[int, ...], int], tuple[int, ...]]) -> Spatial:
