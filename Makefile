@@ -8,7 +8,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
-SOURCES := $(shell find benchmarks crates -name '*.rs' -o -name Cargo.toml -o -name pyproject.toml) Cargo.toml Cargo.lock .cargo/config.toml pyproject.toml
+SOURCES := $(shell find benchmarks crates -name '*.rs' -o -name Cargo.toml -o -name pyproject.toml) Cargo.toml Cargo.lock pyproject.toml
 
 # The tools of a Rust toolchain that scripts/get-rust found or installed; empty where PATH has cargo.
 RUST := $(VENV)/rust

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 from pathlib import Path
@@ -196,6 +197,19 @@ def test_pictures_of_several_frames_are_refused(tmp_path: Path) -> None:
     # As cameras write them, with a small copy.
     pages[0].save(tmp_path / "c.jpg", format="MPO", save_all=True, append_images=pages[1:2])
     assert load_images(tmp_path / "c.jpg", (1, 4, 5), PLAIN).images.shape == (1, 1, 4, 5)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_damaged_pictures_are_told(tmp_path: Path) -> None:
+    """Wherever they break off."""
+    pages = [Image.fromarray(np.full((4, 5), value, np.uint8)) for value in (0, 100, 200)]
+    for name in ("a.tiff", "b.gif", "c.png"):
+        pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
+        whole = (tmp_path / name).read_bytes()
+        for end in range(len(whole)):
+            (tmp_path / name).write_bytes(whole[:end])
+            with contextlib.suppress(InputError):
+                load_images(tmp_path / name, (1, 4, 5), PLAIN)
 
 
 def test_models_that_scale_bytes_take_them_as_they_are(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import pronghorn
 from helpers import model, node
 from pronghorn._outputs import Predictions, kind_of
+from pronghorn.errors import InputError
 from pronghorn.onnx import import_onnx
 
 RANDOM = np.random.default_rng(8)
@@ -41,6 +42,10 @@ ENDS = {
         node("Mul", "q s2", "y"),
     ],
     "of two": [node("Tanh", "h1", "t"), node("Add", "t one", "d"), node("Mul", "d half", "y")],
+    "cut": [node("Mul", "h1 part", "m"), node("Add", "m half", "a"), node("Clip", "a none one", "y")],
+    "cut by two": [node("Add", "h1 half", "a"), node("Max", "a none", "m"), node("Min", "one m", "y")],
+    "cut by a unit": [node("Relu", "h1", "r"), node("Min", "r two", "m"), node("Mul", "m half", "y")],
+    "of positive": [node("Softplus", "h1", "p"), node("Neg", "p", "n"), node("Exp", "n", "e"), node("Sub", "one e", "y")],
 }
 OTHERS = {
     "sum": [node("Add", "s1 s2", "y")],
@@ -54,6 +59,9 @@ OTHERS = {
     "infinite": [node("Exp", "h1", "e"), node("Concat", "e e", "c", axis=1), node("MatMul", "c signs", "y")],
     "weighted": [node("Concat", "s1 s2", "c", axis=1), node("MatMul", "c signs", "y")],
     "quotient": [node("Div", "s1 s2", "y")],
+    "cut above": [node("Min", "h1 one", "y")],
+    "cut below": [node("Relu", "h1", "r"), node("Max", "r half", "y")],
+    "greater": [node("Min", "h1 h2", "m"), node("Max", "m none", "y")],
 }
 
 
@@ -71,6 +79,7 @@ def ending(end: list[onnx.NodeProto]) -> Any:
     }
     numbers = {
         "large": 1e30,
+        "none": 0.0,
         "tiny": 1e-7,
         "almost": 1 - 1e-7,
         "half": 0.5,
@@ -106,11 +115,11 @@ def test_other_results_are_scores(name: str, recwarn: pytest.WarningsRecorder) -
     assert not recwarn
 
 
-@pytest.mark.parametrize("name", ["mean", "clipped"])
+@pytest.mark.parametrize("name", ["mean", "clipped", "cut", "cut by two"])
 def test_the_class_of_a_probability(name: str) -> None:
     """It is known to the client alone, by a half."""
     one = [node("Gemm", "x w1 b1", "h1"), node("Gemm", "x w2 b2", "h2"), *HEADS[2:]]
-    numbers = {"half": 0.5, "tiny": 1e-7, "almost": 1 - 1e-7}
+    numbers = {"half": 0.5, "tiny": 1e-7, "almost": 1 - 1e-7, "none": 0.0, "one": 1.0, "part": 0.3}
     rng = np.random.default_rng(2)
     weights = {each: rng.standard_normal((5, 1)).astype(np.float32) for each in ("w1", "w2")}
     weights |= {"b1": np.array([1.5], np.float32), "b2": np.array([1.5], np.float32)}
@@ -131,3 +140,16 @@ def test_classes_of_probabilities() -> None:
     assert found.classes.tolist() == [0, 1]
     for shape in ((1,), (3,), (2, 4)):
         assert kind_of(["probabilities"], shape) == kind_of([], shape)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("classes", 1), ("labels", 1), ("labels", 2)])
+def test_logarithms_of_probabilities_are_no_classes(kind: str, count: int) -> None:
+    with pytest.raises(InputError, match=r"ends in log, whose results are neither .*\(outputs\s+values\)"):
+        kind_of(["sigmoid", "log"], (count,), kind)
+    assert kind_of(["sigmoid", "log"], (count,)) == "values"
+
+
+def test_classes_by_logarithms() -> None:
+    found = Predictions.of(np.log(np.array([[0.3, 0.6]], np.float32)), ["sigmoid", "log"], "classes")
+    assert found.probabilities is not None
+    np.testing.assert_allclose(found.probabilities, [[1 / 3, 2 / 3]], rtol=1e-5)

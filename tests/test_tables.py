@@ -444,6 +444,18 @@ def test_decimal_commas_without_names(tmp_path: Path) -> None:
         load_images(path, (3,), Preprocessing())
 
 
+def test_decimal_commas_beside_texts(tmp_path: Path) -> None:
+    path = written(tmp_path, "1,5;x\n2,5;true\n")
+    assert read_table(path, has_header=False, categories=[0, 1]).values.tolist() == [["1,5", "x"], ["2,5", "true"]]
+
+
+@pytest.mark.parametrize("number", ["1_000", "１２", "1_2.5"])
+def test_what_python_alone_reads_is_no_number(tmp_path: Path, number: str) -> None:
+    path = written(tmp_path, f"a,b\n1,2\n3,{number}\n")
+    with pytest.raises(InputError, match=r"row 3, column 'b' of .*, which is no number"):
+        load_images(path, (2,), Preprocessing())
+
+
 @pytest.mark.parametrize("number", ["12.0%", "1,564.0", "$3.5", "-5 %", "1'234.5"])
 def test_decorated_numbers_are_told(tmp_path: Path, number: str) -> None:
     (tmp_path / "t.csv").write_text(f'a,b\n1,2\n3,"{number}"\n')

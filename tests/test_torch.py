@@ -742,6 +742,14 @@ def test_whole_numbers_stay_whole_where_floats_give_others(monkeypatch: pytest.M
     assert kinds(1) == ["ii", "fi"]
     assert kinds(True) == ["fb", "ib"]
 
+    def of_floats(module: Any, inputs: dict[str, Any]) -> Any:
+        if inputs["x"].array.dtype.kind != "f":
+            raise ExportError("a layer takes floats alone", "give it floats")
+        return {"output": np.array([1.0 if inputs["mask"].array.dtype.kind == "b" else 5.0])}
+
+    monkeypatch.setattr(_torch, "_run", of_floats)
+    assert kinds(True) == ["fb"]
+
 
 def test_exports_are_compared_on_several_samples(stub: Exporter) -> None:
     """A branch that the first sample does not take."""
@@ -752,8 +760,9 @@ def test_exports_are_compared_on_several_samples(stub: Exporter) -> None:
     assert _torch._chosen(samples > 0)[0].dtype == bool
 
 
+@pytest.mark.parametrize("kind", ["numbers", "whole numbers"])
 @pytest.mark.parametrize("layer", ["attention", "encoder", "product"])
-def test_torch_masks_of_truths(layer: str) -> None:
+def test_torch_masks_of_truths(layer: str, kind: str) -> None:
     """Places are left out, and not added to."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
@@ -776,11 +785,13 @@ def test_torch_masks_of_truths(layer: str) -> None:
 
     module, rng = Network().eval(), np.random.default_rng(0)
     x = rng.standard_normal((40, 5, 8)).astype(np.float32)
+    # Layers take them as floats alone.
+    x = np.clip(np.rint(x), -1, 1).astype(np.int64) if kind == "whole numbers" else x
     mask = np.array([np.arange(5) > image % 5 for image in range(40)])
     # Those that the types are tried on have no masked places.
     mask[[0, 13, 26, 39]] = False
     loaded = pronghorn.load(module, samples={"x": x, "mask": mask})
-    wanted = module(torch.tensor(x), torch.tensor(mask))
+    wanted = module(torch.tensor(x).float(), torch.tensor(mask))
     # Attention alone returns its weights, too, of which there are none.
     wanted = (wanted if layer != "attention" else wanted[0]).detach().numpy()
     np.testing.assert_allclose(loaded.run_float({"x": x, "mask": mask}), wanted, rtol=1e-3, atol=1e-4)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._columns import MOST_WHOLE
+from pronghorn._columns import MOST_WHOLE, is_name
 from pronghorn._headers import TRUTHS
 from pronghorn.errors import InputError, InputWarning
 
@@ -244,6 +244,8 @@ def _whole(value: Any) -> int | None:
         return int(value)
     if isinstance(value, str) and value.strip().lower() in TRUTHS:
         return int(TRUTHS[value.strip().lower()])
+    if isinstance(value, str) and is_name(value):
+        return None
     try:
         # Exact, as a text of a long number may have a fraction of zeros.
         number = Decimal(value) if isinstance(value, str | Decimal) else Decimal(float(value))

@@ -41,8 +41,15 @@ def unusable(names: Sequence[str]) -> str | None:
     return "they are too long" if sum(len(name.encode()) for name in names) > MOST_BYTES else None
 
 
+def is_name(text: str) -> bool:
+    """Whether Python alone takes a text for a number, as it takes `1_000`: others write names so."""
+    return "_" in text or not text.strip().isascii()
+
+
 def is_number(text: str) -> bool:
     """Whether a text is a number, or stands for one that is missing."""
+    if is_name(text):
+        return False
     try:
         float(text)
     except ValueError:

@@ -21,7 +21,7 @@ from pronghorn._arrays import as_column, as_numbers, channel_order, named_rows, 
 from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._inputs import Range
 from pronghorn._tables import is_table, only_labels, read_table
-from pronghorn.errors import InputError, InputWarning
+from pronghorn.errors import InputError, InputWarning, PronghornError
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -438,7 +438,7 @@ def read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Arra
     Raises:
         InputError: it cannot be read, does not fit the model, or has pixels that are not opaque.
     """
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     if len(shape) != 3 or not {1, 3} & {shape[0], shape[-1]}:
         raise InputError(f"{path} is a picture, but the model takes shape {list(shape)}: give npy or npz")
@@ -462,7 +462,10 @@ def read_picture(path: Path, shape: Shape, preprocessing: Preprocessing) -> Arra
             picture = upright.convert("L" if channels == 1 else "RGB")
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
-    except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError) as error:
+    except PronghornError:
+        raise
+    except Exception as error:
+        # On damaged files Pillow raises whatever their bytes lead it to.
         raise InputError(f"{path} cannot be read as a picture: {error}") from error
     pixels = np.asarray(preprocessing.fit(picture, (width, height), str(path))).reshape(height, width, channels)
     if loses_colours:

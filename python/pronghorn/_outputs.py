@@ -112,9 +112,15 @@ def kind_of(
             "--outputs classes (outputs=) out and read each output by its name; or load the model with the one that "
             "has the classes (--output NAME, output=NAME)"
         )
+    count, finish = math.prod(shape), [end for end in _simplified(finish) if end != PROBABILITIES]
+    ends = sorted(OF_EACH & set(finish))
+    if ends and (asked == "labels" or (asked == "classes" and count == 1)):
+        raise InputError(
+            f"the model ends in {ends[0]}, whose results are neither scores nor probabilities: take the values (outputs "
+            "values), and compare them with a bound of your own"
+        )
     if asked is not None:
         return _check.one_of("outputs", asked, KINDS)
-    count, finish = math.prod(shape), [end for end in _simplified(finish) if end != PROBABILITIES]
     if several or (OF_EACH | {"arg_max_along"}) & set(finish):
         return "values"
     if (INDICES | {"softmax"}) & set(finish):
@@ -201,7 +207,7 @@ class Predictions:
             classes = np.greater(flat[:, 0], 0.5 if are_known else 0.0).astype(np.int64)
             return cls(outputs, kind, classes, np.concatenate([1 - yes, yes], axis=1))
         classes = np.argmax(flat, axis=1).astype(np.int64)
-        are_shares = {"softmax", "softmax_along", "sigmoid"} & set(finish)
+        are_shares = {"softmax", "softmax_along", "sigmoid"} & set(finish) and not OF_EACH & set(finish)
         known = _are_shares(flat) if set(finish) <= {PROBABILITIES} else np.full(len(flat), bool(are_shares))
         return cls(outputs, kind, classes, np.where(known[:, None], flat, _softmax(flat)))
 

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from pronghorn._columns import MOST_WHOLE, are_nameless, listed, places
+from pronghorn._columns import MOST_WHOLE, are_nameless, is_name, listed, places
 from pronghorn._headers import DECIMAL_COMMA, TRUTHS, has_names
 from pronghorn.errors import InputError
 
@@ -26,8 +26,8 @@ TEXT_SUFFIXES = (".csv", ".tsv")
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 LABEL_COLUMNS = ("label", "labels", "target", "y")
 """Columns that are taken for labels, whatever their case, where no other is named."""
-LOCAL_NUMBER = re.compile(r"\s*(?:[+-]?\d+(?:,\d+)?)?\s*")
-"""A number with a comma before the fraction, a whole one, or none."""
+LOCAL_NUMBER = re.compile(r"[+-]?\d+,\d+")
+"""A number with a comma before the fraction."""
 DECORATED = re.compile(r"\s*[^\w\s.+-]?\s*[+-]?(\d+|\d{1,3}(?:[,'\u2019 ]\d{3})+)(\.\d*)?\s*[^\w\s.,]?\s*")
 """Numbers with thousands separators, or with a sign such as % or $ on either side."""
 
@@ -142,10 +142,14 @@ def _delimiter(path: Path, lines: list[str]) -> str:
     """That of a file, by its first lines: names may have commas."""
     if _kind(path) == ".tsv" and "\t" in lines[0]:
         return "\t"
-    if all(line.count(";") and all(map(LOCAL_NUMBER.fullmatch, line.split(";"))) for line in lines if line.strip()):
-        # Their commas are those of fractions.
+    if all(";" in line and _has_local_numbers(line.split(";")) for line in lines if line.strip()):
         return ";"
     return max(",;\t", key=lambda each: min(line.count(each) for line in lines if line.strip() or line is lines[0]))
+
+
+def _has_local_numbers(cells: list[str]) -> bool:
+    """Whether all commas are those of fractions."""
+    return all("," not in cell or LOCAL_NUMBER.fullmatch(cell.strip()) for cell in cells)
 
 
 def _read_csv(path: Path, wanted: Sequence[str], has_header: bool | None) -> _Content:
@@ -203,6 +207,8 @@ def _number(cell: Any) -> float | None:
     """A finite number, or that of a boolean; None for anything else."""
     if isinstance(cell, str) and cell.strip().lower() in TRUTHS:
         return TRUTHS[cell.strip().lower()]
+    if isinstance(cell, str) and is_name(cell):
+        return None
     try:
         number = float(cell)
     except (TypeError, ValueError):

@@ -324,19 +324,31 @@ def _typed(module: torch.nn.Module, examples: list[dict[str, torch.Tensor]]) -> 
     import torch
 
     whole = [name for name, value in examples[0].items() if not value.is_floating_point()]
+    numbers = [name for name in whole if examples[0][name].dtype != torch.bool]
     given, are_taken = _results(module, examples) if whole else None, False
-    if given is not None:
-        whole = [name for name in whole if examples[0][name].dtype != torch.bool]
-    counts = [0, *range(len(whole), 0, -1)] if 0 < len(whole) <= MOST_TRIED else [0, len(whole)][: 1 + bool(whole)]
-    for kept in chain.from_iterable(combinations(whole, count) for count in counts):
-        floats = [name for name in whole if name not in kept]
-        found = [{**each, **{name: each[name].float() for name in floats}} for each in examples]
+    if given is None and len(numbers) < len(whole):
+        # The numbers beside the truths may have to be floats.
+        tried = (_results(module, _with_floats(examples, floats)) for floats in _floats_of(numbers))
+        given = next((results for results in tried if results is not None), None)
+    for floats in _floats_of(whole if given is None else numbers):
+        found = _with_floats(examples, floats)
         results = _results(module, found)
         if results is not None and (given is None or all(map(_are_alike, results, given))):
             are_taken = True
             yield found
     if not are_taken:
         yield examples
+
+
+def _floats_of(whole: Sequence[str]) -> Iterator[list[str]]:
+    """Which whole numbers may be floats: all of them, none, and then more and more."""
+    counts = [0, *range(len(whole), 0, -1)] if 0 < len(whole) <= MOST_TRIED else [0, len(whole)][: 1 + bool(whole)]
+    for kept in chain.from_iterable(combinations(whole, count) for count in counts):
+        yield [name for name in whole if name not in kept]
+
+
+def _with_floats(examples: list[dict[str, torch.Tensor]], floats: Sequence[str]) -> list[dict[str, torch.Tensor]]:
+    return [{**each, **{name: each[name].float() for name in floats}} for each in examples]
 
 
 def _results(module: torch.nn.Module, examples: Iterable[Mapping[str, torch.Tensor]]) -> list[Results] | None:

@@ -8,7 +8,7 @@ use pronghorn_he::{
     RlweRing, SecretKey,
     rlwe::{self, Encoding, Scratch},
 };
-use pronghorn_product::{PackedWeights, Tiles};
+use pronghorn_product::{PackedWeights, Rows, Tiles};
 use pronghorn_ring::{
     Prime, SimdLevel, Word, bits,
     modulus::largest_ntt_prime,
@@ -170,7 +170,14 @@ fn products<W: Word>(level: SimdLevel, modulus_bits: u32, repetitions: usize) ->
         let work = packed.multiply_adds() as f64 * columns as f64 / 1e9;
         let streamed = work / streaming(&input, packed.outputs() * columns, repetitions);
         let seconds = median(repetitions, || {
-            pronghorn_product::multiply_at(level, &packed, &q, &input, columns, None, &mut output);
+            pronghorn_product::multiply_at(
+                level,
+                &packed,
+                &q,
+                Rows::Together(&input, columns),
+                None,
+                &mut output,
+            );
             black_box(&mut output);
         });
         Figure {

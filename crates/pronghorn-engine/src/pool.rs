@@ -55,9 +55,18 @@ impl<W: Zeroize + Clone + Default> Pool<W> {
     /// that is more than [`LARGEST`] times as large. Where there is none others go, until with a
     /// new one all take no more than was in use at once and a [`SPARE`]th of that.
     pub fn take(&self, words: usize) -> Vec<W> {
+        self.take_up_to(LARGEST, words)
+    }
+
+    /// The same with room for no more.
+    pub fn take_exactly(&self, words: usize) -> Vec<W> {
+        self.take_up_to(1, words)
+    }
+
+    fn take_up_to(&self, largest: usize, words: usize) -> Vec<W> {
         let found = {
             let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = buffers.find(words);
+            let found = buffers.find(words, largest);
             if found.is_none() {
                 buffers.make_room(words);
             }
@@ -82,10 +91,10 @@ impl<W: Zeroize + Clone + Default> Pool<W> {
 }
 
 impl<W: Zeroize> Buffers<W> {
-    /// One that waits and has room for so many words.
-    fn find(&mut self, words: usize) -> Option<Vec<W>> {
+    /// One that waits, has room for so many words, and is at most `largest` times as large.
+    fn find(&mut self, words: usize, largest: usize) -> Option<Vec<W>> {
         let room = |at: &usize| self.waiting[*at].capacity();
-        let fits = |at: &usize| (words..=LARGEST * words).contains(&room(at));
+        let fits = |at: &usize| (words..=largest * words).contains(&room(at));
         let smallest = (0..self.waiting.len()).filter(fits).min_by_key(room);
         smallest.map(|at| self.waiting.remove(at))
     }

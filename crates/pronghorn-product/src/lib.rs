@@ -39,6 +39,7 @@ mod kernel;
 mod lanes;
 mod nest;
 mod reference;
+mod rows;
 mod simd;
 #[cfg(test)]
 mod tests;
@@ -55,6 +56,7 @@ use lanes::Modulus;
 use nest::Job;
 pub use nest::Scratch;
 pub use reference::multiply_reference;
+pub use rows::Rows;
 use simd::Backend;
 pub use tiles::{TILE, Tiles};
 pub use weights::{PackedWeights, ProductError};
@@ -62,8 +64,8 @@ pub use weights::{PackedWeights, ProductError};
 /// Multiplies `weights` with `input` modulo `q` into `output`, on the widest instructions this
 /// CPU has and on rayon's current threads.
 ///
-/// * `input`: `weights.inputs()` rows of `columns` words, row-major, every word below `q`. Row
-///   `(channel * height + y) * width + x` is one tensor element.
+/// * `input`: `weights.inputs()` rows of as many words as `output` has columns, every word below `q`.
+///   Row `(channel * height + y) * width + x` is one tensor element.
 /// * `addend`: one word below `q` for each output row, added to all its columns.
 /// * `output`: `weights.outputs()` rows of `columns` columns, overwritten; rows are ordered as
 ///   the input's.
@@ -77,20 +79,11 @@ pub use weights::{PackedWeights, ProductError};
 pub fn multiply<W: Word>(
     weights: &PackedWeights,
     q: &Prime<W>,
-    input: &[W],
-    columns: usize,
+    input: Rows<'_, W>,
     addend: Option<&[W]>,
     output: &mut Tiles<W>,
 ) {
-    multiply_at(
-        SimdLevel::detect(),
-        weights,
-        q,
-        input,
-        columns,
-        addend,
-        output,
-    );
+    multiply_at(SimdLevel::detect(), weights, q, input, addend, output);
 }
 
 /// [`multiply`] for one tile of [`TILE`] columns, on this thread: `input` and `output` are
@@ -141,7 +134,7 @@ pub fn multiply_tile_at<W: Word>(
     let job = Job {
         weights,
         modulus: Modulus::new(q),
-        input,
+        input: Rows::Together(input, TILE),
         columns: TILE,
         addend,
     };
@@ -158,37 +151,27 @@ pub fn multiply_at<W: Word>(
     level: SimdLevel,
     weights: &PackedWeights,
     q: &Prime<W>,
-    input: &[W],
-    columns: usize,
+    input: Rows<'_, W>,
     addend: Option<&[W]>,
     output: &mut Tiles<W>,
 ) {
-    multiply_on(
-        Backend::new(level),
-        weights,
-        q,
-        input,
-        columns,
-        addend,
-        output,
-    );
+    multiply_on(Backend::new(level), weights, q, input, addend, output);
 }
 
 fn multiply_on<W: Word>(
     backend: Backend,
     weights: &PackedWeights,
     q: &Prime<W>,
-    input: &[W],
-    columns: usize,
+    input: Rows<'_, W>,
     addend: Option<&[W]>,
     output: &mut Tiles<W>,
 ) {
-    check_lengths(weights, input, columns, addend, output);
+    check_lengths(weights, input, addend, output);
     let job = Job {
         weights,
         modulus: Modulus::new(q),
         input,
-        columns,
+        columns: output.columns(),
         addend,
     };
     let scratches = Mutex::new(Vec::<Scratch>::new());
@@ -206,18 +189,12 @@ fn multiply_on<W: Word>(
 
 fn check_lengths<W: Word>(
     weights: &PackedWeights,
-    input: &[W],
-    columns: usize,
+    input: Rows<'_, W>,
     addend: Option<&[W]>,
     output: &Tiles<W>,
 ) {
-    assert_eq!(
-        Some(input.len()),
-        weights.inputs().checked_mul(columns),
-        "input words"
-    );
+    assert!(input.are(weights.inputs(), output.columns()), "input words");
     assert_eq!(output.rows(), weights.outputs(), "output rows");
-    assert_eq!(output.columns(), columns, "output columns");
     if let Some(addend) = addend {
         assert_eq!(addend.len(), weights.outputs(), "addend words");
     }

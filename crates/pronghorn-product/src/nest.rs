@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use pronghorn_ring::Word;
 
-use crate::TILE;
 use crate::kernel::{Columns, Kernel, Offsets, SUMS, Steps, Sums};
 use crate::lanes::{self, Modulus};
 use crate::simd::TileScratch;
 use crate::weights::{Block, PackedWeights, split};
+use crate::{Rows, TILE};
 
 /// Weights of a group beyond this many words are walked once for each row of output positions
 /// instead of once for each position: they would not stay in the cache in between.
@@ -29,11 +29,14 @@ const LINE: usize = 16;
 /// memory, each on a page of its own, so that the CPU foresees nothing.
 const FETCH_AHEAD: usize = 4;
 
+/// How many outputs before they are written their places are asked for.
+const FETCH_OUTPUTS: usize = 10;
+
 /// What all tiles of one product share.
 pub(crate) struct Job<'a, W> {
     pub(crate) weights: &'a PackedWeights,
     pub(crate) modulus: Modulus,
-    pub(crate) input: &'a [W],
+    pub(crate) input: Rows<'a, W>,
     pub(crate) columns: usize,
     pub(crate) addend: Option<&'a [W]>,
 }
@@ -269,11 +272,38 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         }
     }
 
+    /// Begins to load the places of outputs at one position: a store waits for its line.
+    #[inline(always)]
+    fn fetch_outputs(
+        &self,
+        row: &Row<'_>,
+        out_x: usize,
+        part: &Part,
+        columns: &Range<usize>,
+        output: &[W],
+    ) {
+        let [first, apart] = self.places(row, out_x, part, columns.start);
+        for index in 0..part.outputs.len() {
+            let words = &output[first + index * apart..][..columns.len() * self.wide * N];
+            self.kernel.fetch(words);
+        }
+    }
+
+    /// The first word of a part's first output at one position, from a block of columns on, and the
+    /// words from one output to the next.
+    #[inline(always)]
+    fn places(&self, row: &Row<'_>, out_x: usize, part: &Part, column: usize) -> [usize; 2] {
+        let [out_h, out_w] = self.job.weights.shape.output;
+        let channel = row.group * self.group_out + part.first;
+        let first = (channel * out_h + row.out_y) * out_w + out_x;
+        [first * TILE + column * self.wide * N, out_h * out_w * TILE]
+    }
+
     /// Begins to load this tile's words of an input row, if it has all of them.
     #[inline(always)]
     fn fetch(&self, row: Option<usize>) {
         let begin = self.tile * TILE;
-        let row = row.map(|row| &self.job.input[row * self.job.columns..][..self.job.columns]);
+        let row = row.map(|row| self.job.input.get(row));
         if let Some(words) = row.and_then(|row| row[begin..].first_chunk::<TILE>()) {
             self.kernel.fetch(words);
         }
@@ -282,8 +312,8 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     /// The words of an input row in this tile; `part` holds them where the tile is not full.
     #[inline(always)]
     fn tile_of_row<'b>(&'b self, row: Option<usize>, part: &'b mut [W; TILE]) -> &'b [W; TILE] {
-        let (begin, columns) = (self.tile * TILE, self.job.columns);
-        let row = row.map(|row| &self.job.input[row * columns..][..columns]);
+        let begin = self.tile * TILE;
+        let row = row.map(|row| self.job.input.get(row));
         match row.and_then(|row| row[begin..].first_chunk()) {
             Some(words) => words,
             None => {
@@ -386,9 +416,15 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         } else {
             (parts.len(), positions)
         };
+        let place = |i, j| if by_position { (i, j) } else { (j, i) };
         for i in 0..outer {
             for j in 0..inner {
-                let (out_x, part) = if by_position { (i, j) } else { (j, i) };
+                let (out_x, part) = place(i, j);
+                let later = i * inner + j + FETCH_OUTPUTS.div_ceil(parts[part].outputs.len());
+                if later < outer * inner {
+                    let (out_x, part) = place(later / inner, later % inner);
+                    self.fetch_outputs(row, out_x, &parts[part], &columns, output);
+                }
                 if part == 0 && columns.start == 0 {
                     self.fetch_next(row, out_x);
                 }
@@ -424,9 +460,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         };
         let vectors = self.wide * L;
         let bias = (out_x * self.group_out + part.first) * vectors;
-        let channel = row.group * self.group_out + part.first;
-        let [out_h, out_w] = shape.output;
-        let first_row = (channel * out_h + row.out_y) * out_w + out_x;
+        let [place, apart] = self.places(row, out_x, part, columns.start);
         let call = Call {
             offsets,
             begin,
@@ -435,8 +469,8 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
             stride: block.size,
             outputs: part.outputs.clone(),
             bias: &row.scratch.biases[bias..][..part.outputs.len() * vectors],
-            place: first_row * TILE + columns.start * self.wide * N,
-            rows_apart: out_h * out_w,
+            place,
+            apart,
             columns: Columns {
                 blocks: columns.len(),
                 apart: self.block_words,
@@ -524,7 +558,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         index: usize,
         output: &'b mut [W],
     ) -> &'b mut [[W; N]] {
-        let at = call.place + index * call.rows_apart * TILE;
+        let at = call.place + index * call.apart;
         let words = call.columns.blocks * self.wide * N;
         output[at..][..words].as_chunks_mut().0
     }
@@ -572,8 +606,8 @@ struct Call<'a> {
     bias: &'a [i32],
     /// The first word of the first output.
     place: usize,
-    /// Output rows from one output to the next.
-    rows_apart: usize,
+    /// Words from one output to the next.
+    apart: usize,
     columns: Columns,
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::bytes::ByteWeights;
 use crate::simd::Backend;
 use crate::{
-    PackedWeights, ProductError, Tiles, ceiling, multiply, multiply_on, multiply_reference,
+    PackedWeights, ProductError, Rows, Tiles, ceiling, multiply, multiply_on, multiply_reference,
 };
 
 fn geometry(channels: [usize; 2], input: [usize; 2], kernel: [usize; 2]) -> ConvGeometry {
@@ -93,16 +93,23 @@ fn check<W: Word>(
         .flat_map(|backend| [(backend, &packed), (backend, &tiled)]);
     for (backend, packed) in variants {
         let mut output = Tiles::new(packed.outputs(), columns);
-        multiply_on(backend, packed, q, &input, columns, addend, &mut output);
-        let mut row = vec![W::from_u64(0); columns];
-        for index in 0..packed.outputs() {
-            output.read_row(index, &mut row);
-            let expected = &expected[index * columns..][..columns];
-            assert_eq!(
-                to_u64(&row),
-                to_u64(expected),
-                "row {index} of {geometry:?}"
-            );
+        // Together, and each for itself.
+        let apart: Vec<&[W]> = match columns {
+            0 => vec![&[]; packed.inputs()],
+            _ => input.chunks(columns).collect(),
+        };
+        for input in [Rows::Together(&input, columns), Rows::Apart(&apart)] {
+            multiply_on(backend, packed, q, input, addend, &mut output);
+            let mut row = vec![W::from_u64(0); columns];
+            for index in 0..packed.outputs() {
+                output.read_row(index, &mut row);
+                let expected = &expected[index * columns..][..columns];
+                assert_eq!(
+                    to_u64(&row),
+                    to_u64(expected),
+                    "row {index} of {geometry:?}"
+                );
+            }
         }
     }
 }
@@ -257,7 +264,14 @@ fn sums_at_the_edge_of_32_bits() {
                 let expected = multiply_reference(&geometry, &weights, &q, &input, 64, addend);
                 for backend in backends() {
                     let mut output = Tiles::new(13, 64);
-                    multiply_on(backend, &packed, &q, &input, 64, addend, &mut output);
+                    multiply_on(
+                        backend,
+                        &packed,
+                        &q,
+                        Rows::Together(&input, 64),
+                        addend,
+                        &mut output,
+                    );
                     let mut row = vec![W::from_u64(0); 64];
                     output.read_row(12, &mut row);
                     assert_eq!(row[63].to_u64(), expected[64 * 13 - 1].to_u64());
@@ -303,7 +317,13 @@ fn multiply_chooses_a_level_by_itself() {
     let input: Vec<u32> = vec![10, 20, 30, 40, 50, 60];
     let mut output = Tiles::new(2, 2);
     let q = prime::<u32>(65_537);
-    multiply(&packed, &q, &input, 2, Some(&[5, 0]), &mut output);
+    multiply(
+        &packed,
+        &q,
+        Rows::Together(&input, 2),
+        Some(&[5, 0]),
+        &mut output,
+    );
     let mut row = [0; 2];
     output.read_row(0, &mut row);
     assert_eq!(row, [10 + 150 + 5 - 60, 20 + 180 + 5 - 80]);
@@ -316,7 +336,13 @@ fn no_columns_are_no_work() {
     let geometry = geometry([3, 2], [4, 4], [3, 3]);
     let packed = PackedWeights::new(&geometry, &[1; 54]).expect("valid");
     let mut output = Tiles::<u32>::new(packed.outputs(), 0);
-    multiply(&packed, &prime(65_537), &[], 0, None, &mut output);
+    multiply(
+        &packed,
+        &prime(65_537),
+        Rows::Together(&[], 0),
+        None,
+        &mut output,
+    );
     output.read_row(7, &mut []);
     assert_eq!((output.rows(), output.columns()), (8, 0));
     assert_eq!(Tiles::<u32>::new(0, 100).rows(), 0);
@@ -414,7 +440,13 @@ fn wrong_weights_are_errors() {
 fn input_of_another_size_is_refused() {
     let packed = PackedWeights::new(&geometry([2, 2], [1, 1], [1, 1]), &[0; 4]).expect("valid");
     let mut output = Tiles::<u32>::new(2, 3);
-    multiply(&packed, &prime(65_537), &[0; 5], 3, None, &mut output);
+    multiply(
+        &packed,
+        &prime(65_537),
+        Rows::Together(&[0; 5], 3),
+        None,
+        &mut output,
+    );
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl SimdLevel {
     /// call.
     ///
     /// Another value of the variable is reported on standard error once and otherwise ignored.
-    /// The ChaCha20 implementation chooses for itself and does not look at the variable.
+    /// AES of the random streams chooses for itself and does not look at the variable.
     pub fn detect() -> Self {
         static LEVEL: OnceLock<SimdLevel> = OnceLock::new();
         *LEVEL.get_or_init(|| match std::env::var(VARIABLE) {

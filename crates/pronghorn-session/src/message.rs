@@ -15,7 +15,7 @@ use crate::{
 pub const MAGIC: [u8; 8] = *b"PRONGHRN";
 
 /// The protocol version of this crate.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// The client's first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -248,4 +248,4 @@ def _made_up(imported: ImportedModel, native: _native.Model) -> npt.NDArray[np.f
     if imported.encoded is not None:
         return imported.encoded.categories.random(MOST_IMAGES, tuple(native.input_shape))
     numbers = np.random.default_rng(0).random((MOST_IMAGES, *native.input_shape), np.float32)
-    return numbers * BYTES[1] if imported.takes_integers else numbers
+    return numbers * BYTES[1] if imported.takes_integers or imported.scales_bytes else numbers

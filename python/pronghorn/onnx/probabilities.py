@@ -20,17 +20,24 @@ Interval = tuple[float, float]
 """The least and the largest value that a tensor may have."""
 
 BOUNDED: dict[str, Interval] = {
+    "Abs": (0.0, np.inf),
     "Erf": (-1.0, 1.0),
     "Exp": (0.0, np.inf),
     "HardSigmoid": (0.0, 1.0),
     "Sigmoid": (0.0, 1.0),
     "Softmax": (0.0, 1.0),
+    "Softplus": (0.0, np.inf),
     "Tanh": (-1.0, 1.0),
 }
 """The intervals of operators whatever they read."""
 
 WITHIN = ("GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMean", "ReduceMin")
 """Operators whose results are between those that they read."""
+
+CUTTING = ("Clip", "Max", "Min", "Relu")
+"""Operators that bound what may be any number."""
+
+ANY: Interval = (-np.inf, np.inf)
 
 ROUNDING = 1e-6
 
@@ -53,7 +60,8 @@ def _may_follow(proto: ModelProto, name: str) -> bool:
     kinds, known = {*MOVING, *WITHIN, *WEIGHED, *OF_ALL}, set[str]()
     for node in proto.graph.node:
         kind = name_of(node)
-        if kind in BOUNDED or (kind in kinds and not known.isdisjoint(node.input)):
+        # From above a bound is a Clip's, or a Min's.
+        if kind in (*BOUNDED, "Clip", "Min") or (kind in kinds and not known.isdisjoint(node.input)):
             known.add(node.output[0])
     return name in known
 
@@ -61,7 +69,7 @@ def _may_follow(proto: ModelProto, name: str) -> bool:
 def _interval(node: NodeProto, known: Mapping[str, Interval], constants: Mapping[str, Array]) -> Interval | None:
     """The interval of a node's result; None where it follows from no bounded numbers, or is not known."""
     kind, read = name_of(node), [name for name in node.input if name]
-    if not any(name in known for name in read):
+    if kind not in CUTTING and not any(name in known for name in read):
         return BOUNDED.get(kind)
     if kind in (*MOVING, *WITHIN):
         return known.get(read[0])
@@ -72,15 +80,14 @@ def _interval(node: NodeProto, known: Mapping[str, Interval], constants: Mapping
         return BOUNDED.get(kind)
     # A choice by truths is one of the others.
     read = read[1:] if kind == "Where" else read
-    intervals = [known.get(name) or _of_constant(constants.get(name)) for name in read]
+    rest = ANY if kind in CUTTING else None
+    intervals = [known.get(name) or _of_constant(constants.get(name)) or rest for name in read]
     found = [interval for interval in intervals if interval is not None]
     return OF_ALL[kind](found) if len(found) == len(read) else None
 
 
 def _clipped(node: NodeProto, interval: Interval | None, constants: Mapping[str, Array]) -> Interval | None:
     """That of a Clip, whose bounds are inputs or attributes, or absent."""
-    if interval is None:
-        return None
     attributes = {each.name: float(each.f) for each in node.attribute}
     bounds = [attributes.get("min", -np.inf), attributes.get("max", np.inf)]
     for place, name in enumerate(node.input[1:]):
@@ -88,7 +95,7 @@ def _clipped(node: NodeProto, interval: Interval | None, constants: Mapping[str,
             return None
         if name and constants[name].size == 1:
             bounds[place] = float(constants[name].reshape(()))
-    low, high = np.clip(interval, bounds[0], bounds[1])
+    low, high = np.clip(interval or ANY, bounds[0], bounds[1])
     return float(low), float(high)
 
 
@@ -153,6 +160,16 @@ def _rising(function: Callable[[float], float], least: float = -np.inf) -> Calla
     )
 
 
+def _exp(exponent: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.exp(exponent))
+
+
+def _ends(choice: Callable[..., float]) -> Callable[[list[Interval]], Interval]:
+    """That of a choice among all results, by the choice among their ends."""
+    return lambda intervals: (choice(low for low, _ in intervals), choice(high for _, high in intervals))
+
+
 def _union(intervals: list[Interval]) -> Interval:
     return min(low for low, _ in intervals), max(high for _, high in intervals)
 
@@ -161,9 +178,10 @@ OF_ALL: dict[str, Callable[[list[Interval]], Interval | None]] = {
     "Add": _sum,
     "Concat": _union,
     "Div": _quotient,
-    "Max": _union,
+    "Exp": _rising(_exp),
+    "Max": _ends(max),
     "Mean": _mean,
-    "Min": _union,
+    "Min": _ends(min),
     "Mul": _product,
     "Neg": lambda intervals: _difference([(0.0, 0.0), *intervals]),
     "Pow": _power,

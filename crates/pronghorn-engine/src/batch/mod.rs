@@ -39,6 +39,7 @@
 //! answer and hides it behind uniform masks ([`pronghorn_he::shares`]).
 
 pub mod client;
+mod halo;
 mod portion;
 pub mod published;
 pub mod server;

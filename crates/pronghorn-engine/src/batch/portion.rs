@@ -124,19 +124,6 @@ impl Portion {
         self.window.plane - self.new.plane
     }
 
-    /// Where a new element stands in the window.
-    pub fn place(&self, new: usize) -> usize {
-        let plane = self.new.plane.max(1);
-        new / plane * self.window.plane + self.kept() + new % plane
-    }
-
-    /// The new element that stands at a place of the window; `None` for one that was kept.
-    pub fn new_at(&self, place: usize) -> Option<usize> {
-        let (channel, within) = (place / self.window.plane, place % self.window.plane);
-        let new = within.checked_sub(self.kept())?;
-        Some(channel * self.new.plane + new)
-    }
-
     /// Channels of the input.
     pub fn channels(&self) -> usize {
         self.window.count / self.window.plane.max(1)

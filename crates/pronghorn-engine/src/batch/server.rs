@@ -17,7 +17,7 @@ use pronghorn_plan::{
     cost::SEED_BYTES,
     steps::linear::clear::{ClearLinear, Part},
 };
-use pronghorn_product::{PackedWeights, Tiles};
+use pronghorn_product::{PackedWeights, Rows, Tiles};
 use pronghorn_ring::{
     Word, bits,
     random::{Prg, Seed},
@@ -28,6 +28,7 @@ use zeroize::Zeroize;
 
 use super::{
     Answers, INPUT, Layer, PUBLIC_KEY, SEED, Shape,
+    halo::Halo,
     portion::Portion,
     published::{Place, ServerPublished},
     shares::ServerShares,
@@ -39,7 +40,7 @@ use crate::{
     packed::PackedRow,
     pool::Pool,
     protocol::unsupported,
-    rooms::{Borrowed, Rooms},
+    rooms::Rooms,
     share::Share,
 };
 
@@ -63,6 +64,9 @@ struct Packed {
 /// Most layouts of the weights of a layer: for the first band, inner ones and the last, of batches
 /// of two sizes.
 const MOST_LAYOUTS: usize = 8;
+
+/// Rows of an answer that a thread packs side by side.
+const PACKED_TOGETHER: usize = 8;
 
 impl<W: Word> PreparedLayer<W> {
     /// Prepares `layer` for the parameters of its plan step.
@@ -188,11 +192,11 @@ fn stack(layer: &Linear, clear: &ClearLinear) -> Linear {
     }
 }
 
-/// What the bands of a layer share: the seed of `a`, and the rows of `b` of the halo,
-/// `[channel][element][image]`.
+/// What the bands of a layer share: the seed of `a`, and the rows of `b` that the next band reads
+/// too.
 pub(super) struct Carried<W: Word> {
     seed: [u8; SEED_BYTES],
-    halo: Vec<W>,
+    halo: Halo<W>,
 }
 
 /// Receives encrypted rows, multiplies, sends encrypted rows; its share of the result is zero, or
@@ -201,7 +205,9 @@ pub struct LinearServer<W: Word> {
     shape: Shape,
     layer: Arc<PreparedLayer<W>>,
     packed: Arc<Packed>,
-    /// Rows of `b` of the window.
+    /// Rows of `b` of earlier bands.
+    halo: Halo<W>,
+    /// Those of this one.
     rows: Vec<W>,
     pool: Pool<W>,
     /// For the next band.
@@ -212,7 +218,7 @@ pub struct LinearServer<W: Word> {
     generator: Option<Prg>,
     shares: Option<ServerShares<W>>,
     publication: Option<Publication>,
-    /// Of rows of an answer.
+    /// Of rows of `a'`.
     rooms: Rooms<Vec<W>>,
 }
 
@@ -245,6 +251,7 @@ impl<W: Word> LinearServer<W> {
             packed: layer.packed(&shape.step, &shape.portion)?,
             shape,
             layer,
+            halo: Halo::default(),
             rows: Vec::new(),
             carried: None,
             pool,
@@ -269,7 +276,7 @@ impl<W: Word> LinearServer<W> {
             Some(Carried { seed, .. }) if server.shape.is_continued() => server.expect_rows(&seed),
             Some(Carried { seed, halo }) => {
                 server.multiply_a(&seed);
-                server.put_halo(halo);
+                server.halo = halo;
             }
             None => {}
         }
@@ -314,45 +321,17 @@ impl<W: Word> LinearServer<W> {
     /// Makes room for the client's rows, whose `a` are of this seed.
     fn expect_rows(&mut self, seed: &[u8; SEED_BYTES]) {
         self.generator = Some(rlwe::a_generator(&Seed::from_bytes(*seed)));
-        let words = self.shape.portion.window.count * self.shape.columns;
-        self.rows = self.pool.take(words);
-        self.carried = self.shape.portion.has_next.then_some(Carried {
+        let portion = &self.shape.portion;
+        let words = portion.new.count * self.shape.columns;
+        // Exactly as long where the next band reads them, too: plans count them so.
+        self.rows = match portion.halo {
+            0 => self.pool.take(words),
+            _ => self.pool.take_exactly(words),
+        };
+        self.carried = self.shape.portion.has_next.then(|| Carried {
             seed: *seed,
-            halo: Vec::new(),
+            halo: Halo::default(),
         });
-    }
-
-    /// Puts the rows that the band before left to the beginning of each channel. Their memory is
-    /// that of the next halo.
-    fn put_halo(&mut self, halo: Vec<W>) {
-        let (portion, columns) = (&self.shape.portion, self.shape.columns);
-        let (window, kept) = (portion.window.plane * columns, portion.kept() * columns);
-        if kept > 0 {
-            let channels = self.rows.par_chunks_exact_mut(window);
-            channels
-                .zip(halo.par_chunks_exact(kept))
-                .for_each(|(channel, halo)| channel[..kept].copy_from_slice(halo));
-        }
-        if let Some(carried) = &mut self.carried {
-            carried.halo = halo;
-        }
-    }
-
-    /// Keeps the rows at the end of each channel that the next band reads, too.
-    fn keep_halo(&mut self) {
-        let (portion, columns) = (&self.shape.portion, self.shape.columns);
-        let (window, halo) = (portion.window.plane * columns, portion.halo * columns);
-        if let Some(carried) = self.carried.as_mut().filter(|_| halo > 0) {
-            // Exactly as long: it is kept until the next band, and counted so in plans.
-            let words = portion.channels() * halo;
-            if carried.halo.len() != words {
-                carried.halo = vec![W::default(); words];
-            }
-            let channels = self.rows.par_chunks_exact(window);
-            let kept = carried.halo.par_chunks_exact_mut(halo);
-            kept.zip(channels)
-                .for_each(|(kept, channel)| kept.copy_from_slice(&channel[window - halo..]));
-        }
     }
 
     /// `a' = W a`, while the client is still encrypting.
@@ -365,7 +344,8 @@ impl<W: Word> LinearServer<W> {
             .enumerate()
             .for_each(|(row, a)| rlwe::expand_a(&generator, window.number(row), q, a));
         self.a = tiles(&self.pool, self.shape.answers(), n);
-        pronghorn_product::multiply(&self.packed.weights, q, &rows, n, None, &mut self.a);
+        let input = Rows::Together(&rows, n);
+        pronghorn_product::multiply(&self.packed.weights, q, input, None, &mut self.a);
         self.pool.give(rows);
         self.expect_rows(seed);
     }
@@ -384,7 +364,6 @@ impl<W: Word> LinearServer<W> {
 
     /// `b' = W b + scale * (bias - centre)`.
     fn multiply_b(&mut self) {
-        self.keep_halo();
         let mut rows = std::mem::take(&mut self.rows);
         if let Some(shares) = &mut self.shares {
             shares.add_input(&self.layer.ring, &mut rows);
@@ -397,16 +376,23 @@ impl<W: Word> LinearServer<W> {
             .flat_map(|&word| std::iter::repeat_n(word, positions))
             .collect();
         self.b = tiles(&self.pool, answers, columns);
+        let portion = &self.shape.portion;
+        let sizes = [portion.new.plane, portion.kept(), columns];
+        let window = self.halo.window(&rows, portion.channels(), sizes);
         pronghorn_product::multiply(
             &self.packed.weights,
             self.layer.ring.modulus(),
-            &rows,
-            columns,
+            Rows::Apart(&window),
             Some(&addend),
             &mut self.b,
         );
         // The server's share may be in them: the pool wipes its memory in the end.
-        self.pool.give(rows);
+        let mut halo = std::mem::take(&mut self.halo);
+        halo.push(rows, portion.new.plane);
+        halo.keep(portion.halo, columns, &self.pool);
+        if let Some(carried) = &mut self.carried {
+            carried.halo = halo;
+        }
     }
 
     /// Unpacks the rows of one request message and checks that they are residues.
@@ -414,23 +400,14 @@ impl<W: Word> LinearServer<W> {
         let Shape {
             step,
             linear,
-            portion,
             columns,
             ..
         } = &self.shape;
         let (row_bytes, piece) = (linear.rlwe.request_row_bytes(*columns), self.shape.piece());
         let piece_bytes = linear.rlwe.request_row_bytes(piece);
-        let Some(last) = rows.clone().last() else {
-            return Ok(());
-        };
-        let (first, end) = (portion.place(rows.start), portion.place(last) + 1);
-        let places = self.rows[first * columns..end * columns].par_chunks_mut(*columns);
-        places.enumerate().try_for_each(|(place, words)| {
-            // Rows in between may be those of a halo.
-            let Some(row) = portion.new_at(first + place) else {
-                return Ok(());
-            };
-            let bytes = &message[(row - rows.start) * row_bytes..][..row_bytes];
+        let places = self.rows[rows.start * columns..rows.end * columns].par_chunks_mut(*columns);
+        let messages = rows.into_par_iter().zip(message.par_chunks(row_bytes));
+        places.zip(messages).try_for_each(|(words, (row, bytes))| {
             let pieces = words
                 .par_chunks_mut(piece)
                 .zip(bytes.par_chunks(piece_bytes));
@@ -465,50 +442,78 @@ impl<W: Word> LinearServer<W> {
         let row_bytes = self.shape.answer_row_bytes(published);
         let start = out.len();
         out.resize(start + rows.len() * row_bytes, 0);
-        let places = out[start..].par_chunks_mut(row_bytes);
-        places.zip(rows).for_each(|(bytes, row)| {
-            let answers = self.shape.answers_of(row);
-            let parts = bytes.chunks_exact_mut(row_bytes / linear.parts());
-            for (answer, bytes) in answers.zip(parts) {
-                let length = if published {
-                    0
-                } else {
-                    linear.rlwe.answer_bytes_a()
-                };
-                let (bytes_a, bytes_b) = bytes.split_at_mut(length);
+        let answers: Vec<usize> = rows.flat_map(|row| self.shape.answers_of(row)).collect();
+        let part_bytes = row_bytes / linear.parts();
+        let length = match published {
+            true => 0,
+            false => linear.rlwe.answer_bytes_a(),
+        };
+        let count = match linear.is_pointwise() {
+            true => 1,
+            false => PACKED_TOGETHER,
+        };
+        let places = out[start..].par_chunks_mut(count * part_bytes);
+        places
+            .zip(answers.par_chunks(count))
+            .for_each(|(bytes, answers)| {
+                let parts = bytes.chunks_exact_mut(part_bytes);
+                let (of_a, mut of_b): (Vec<_>, Vec<_>) =
+                    parts.map(|bytes| bytes.split_at_mut(length)).unzip();
                 if !published {
-                    let mut room = self.room();
-                    let a = &mut room[..linear.rlwe.degree];
-                    self.a.read_row(answer, a);
-                    pack_a(&self.layer.ring, linear, a, bytes_a);
+                    self.pack_rows_of_a(answers, of_a);
                 }
-                self.pack_row_of_b(answer, bytes_b);
+                match linear.is_pointwise() {
+                    true => self.pack_pieces_of_b(answers[0], of_b.remove(0)),
+                    false => self.pack_rows_of_b(answers, of_b),
+                }
+            });
+    }
+
+    /// Packs rows of `a'`.
+    fn pack_rows_of_a(&self, answers: &[usize], rows: Vec<&mut [u8]>) {
+        let linear = &self.shape.linear;
+        let mut room = self.rooms.borrow(|| vec![W::default(); linear.rlwe.degree]);
+        for (&answer, bytes) in answers.iter().zip(rows) {
+            self.a.read_row(answer, &mut room);
+            pack_a(&self.layer.ring, linear, &mut room, bytes);
+        }
+    }
+
+    /// Packs rows of `b'`, a block of columns of all of them before the next: rows stand beside each
+    /// other there, which the CPU foresees.
+    fn pack_rows_of_b(&self, answers: &[usize], mut rows: Vec<&mut [u8]>) {
+        for first in (0..self.shape.columns).step_by(bits::BLOCK) {
+            for (&answer, bytes) in answers.iter().zip(&mut rows) {
+                let at = self.shape.linear.rlwe.answer_bytes_b(first);
+                self.pack_block_of_b(answer, first, &mut bytes[at..]);
+            }
+        }
+    }
+
+    /// Packs a long row of `b'` on all threads.
+    fn pack_pieces_of_b(&self, answer: usize, bytes: &mut [u8]) {
+        let rlwe = &self.shape.linear.rlwe;
+        let [piece, block] = [self.shape.piece(), bits::BLOCK];
+        let [piece_bytes, block_bytes] = [piece, block].map(|count| rlwe.answer_bytes_b(count));
+        let pieces = bytes.par_chunks_mut(piece_bytes).enumerate();
+        pieces.for_each(|(index, bytes)| {
+            let places = (index * piece..).step_by(block);
+            for (first, bytes) in places.zip(bytes.chunks_mut(block_bytes)) {
+                self.pack_block_of_b(answer, first, bytes);
             }
         });
     }
 
-    /// Packs a row of `b'`, in pieces.
-    fn pack_row_of_b(&self, answer: usize, bytes: &mut [u8]) {
+    /// Packs a block of columns of a row of `b'`, or what the row has left, to the start of `bytes`.
+    fn pack_block_of_b(&self, answer: usize, first: usize, bytes: &mut [u8]) {
         let Shape {
             linear, columns, ..
         } = &self.shape;
-        let piece = self.shape.piece();
-        let pieces = bytes.par_chunks_mut(linear.rlwe.answer_bytes_b(piece));
-        let rooms = || self.room();
-        pieces
-            .enumerate()
-            .for_each_init(rooms, |words, (index, bytes)| {
-                let first = index * piece;
-                let b = &mut words[..piece.min(columns - first)];
-                self.b.read_part(answer, first, b);
-                pack_b(linear, b, bytes);
-            });
-    }
-
-    /// Room for a row of `a'`, and for a piece of one of `b'`.
-    fn room(&self) -> Borrowed<'_, Vec<W>> {
-        let words = self.shape.piece().max(self.shape.linear.rlwe.degree);
-        self.rooms.borrow(|| vec![W::default(); words])
+        let mut words = [W::default(); bits::BLOCK];
+        let words = &mut words[..bits::BLOCK.min(columns - first)];
+        self.b.read_part(answer, first, words);
+        let length = linear.rlwe.answer_bytes_b(words.len());
+        pack_b(linear, words, &mut bytes[..length]);
     }
 
     /// The same for an answer that nobody may read, which leaves the server its shares.

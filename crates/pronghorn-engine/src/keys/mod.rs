@@ -83,7 +83,7 @@ use crate::{
 
 /// Of the way from a seed to keys. Another way from the same seed needs another number: equal
 /// randomness for other keys gives both away.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// Bytes of a digest, and of a seed.
 const DIGEST: usize = 32;

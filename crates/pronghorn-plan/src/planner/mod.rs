@@ -347,7 +347,9 @@ fn planned(
 /// deviations of these.
 fn with_sampled(built: Built, range: [f32; 2], deviations: Option<[f32; 2]>) -> Built {
     let has_range = !built.plan.finish.contains(&Finish::Class);
-    let is_log = built.plan.finish.contains(&Finish::Log);
+    let mut finish = built.plan.finish.iter();
+    // Of what a softmax or a sigmoid makes the result is no argument.
+    let is_log = finish.find(|op| !matches!(op, Finish::Scale { .. })) == Some(&Finish::Log);
     let typical = || samples::typical(range, built.plan.result(), is_log);
     let sampled = has_range.then(typical);
     Built {

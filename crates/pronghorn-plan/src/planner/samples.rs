@@ -143,9 +143,10 @@ pub(super) fn typical([low, high]: [f32; 2], result: &ValueSpec, is_log: bool) -
     // Casts saturate.
     let [least, most] = [least.floor() as i32, most.ceil() as i32];
     let [low, high] = [low, high].map(|end| (f64::from(end) * unit).round() as i32);
+    let above = result.low.saturating_add(1);
     let first = match is_log && low > 0 {
-        true => 1,
-        false => result.low.saturating_add(1),
+        true => above.max(1),
+        false => above,
     };
     [
         match low > result.low {
@@ -367,6 +368,8 @@ mod tests {
         // What rounds to zero has no logarithm, unless samples have such.
         assert_eq!(typical([0.5, 4.0], &wide(3), true)[0], 1);
         assert_eq!(typical([0.01, 4.0], &wide(3), true)[0], -4);
+        // What is at the end of the range above zero was clamped.
+        assert_eq!(typical([0.75, 4.0], &result(3, 4, 35), true), [5, 34]);
         // Results at the ends of their range were clamped, unless samples reach them.
         assert_eq!(typical([-4.0, 4.0], &result(3, -36, 35), false), [-35, 34]);
         assert_eq!(typical([0.0, 4.0], &result(3, 0, 35), false), [-4, 34]);

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 use pronghorn_ring::Word;
 
 use super::x86::Vnni;
-use crate::TILE;
 use crate::bytes::{ByteWeights, Line, NONE, SIDE};
 use crate::nest::Job;
+use crate::{Rows, TILE};
 
 /// Bytes of a word.
 const BYTES: usize = 4;
@@ -62,7 +62,7 @@ impl Amx {
         let product = Product {
             weights,
             q: job.modulus.value() as u32,
-            input: as_u32(job.input),
+            input: rows_of_u32(job.input),
             columns: job.columns,
             addend: job.addend.map(as_u32),
         };
@@ -146,7 +146,7 @@ struct Sums([i32; BYTES * 4 * TILE_WORDS]);
 struct Product<'a> {
     weights: &'a ByteWeights,
     q: u32,
-    input: &'a [u32],
+    input: Rows<'a, u32>,
     columns: usize,
     addend: Option<&'a [u32]>,
 }
@@ -228,7 +228,7 @@ impl Product<'_> {
                 if row == NONE {
                     continue;
                 }
-                let row = &self.input[row as usize * self.columns..][..self.columns];
+                let row = self.input.get(row as usize);
                 *words = match row[begin..].first_chunk() {
                     Some(words) => words,
                     None => {
@@ -262,11 +262,8 @@ impl Product<'_> {
     /// Begins to load a row's words of a tile of columns.
     #[inline]
     fn fetch(&self, row: u32, begin: usize) {
-        let at = row as usize * self.columns + begin;
-        if let Some(words) = (row != NONE)
-            .then(|| self.input.get(at..at + TILE))
-            .flatten()
-        {
+        let row = (row != NONE).then(|| self.input.get(row as usize));
+        if let Some(words) = row.and_then(|row| row.get(begin..begin + TILE)) {
             for word in (0..TILE).step_by(SIDE) {
                 // SAFETY: within the slice; besides, prefetching any address is no access.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().add(word).cast()) };
@@ -581,6 +578,18 @@ fn as_u32<W: Word>(words: &[W]) -> &[u32] {
     assert!(W::BITS == 32);
     // SAFETY: words are plain integers, of 32 bits.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
+}
+
+/// Rows of words of 32 bits as such.
+fn rows_of_u32<W: Word>(rows: Rows<'_, W>) -> Rows<'_, u32> {
+    assert!(W::BITS == 32);
+    match rows {
+        Rows::Together(words, columns) => Rows::Together(as_u32(words), columns),
+        // SAFETY: words are plain integers, of 32 bits, so that both are slices of the same slices.
+        Rows::Apart(rows) => Rows::Apart(unsafe {
+            std::slice::from_raw_parts(rows.as_ptr().cast::<&[u32]>(), rows.len())
+        }),
+    }
 }
 
 /// Words of 32 bits as such.

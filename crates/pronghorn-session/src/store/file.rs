@@ -24,7 +24,7 @@ use thiserror::Error;
 use super::name::{Name, Owner};
 
 const MAGIC: [u8; 8] = *b"PRONGPRE";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEADER_CONTEXT: &str = "pronghorn header of a preparation's file";
 const FILE_CONTEXT: &str = "pronghorn preparation's file";
 /// Bytes of a hash.

@@ -43,7 +43,7 @@ use super::{
 use crate::text::hex;
 
 const MAGIC: [u8; 8] = *b"PRONGPUB";
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 const CONTEXT: &str = "pronghorn publication's file";
 const CHECK: usize = 32;
 /// The server's file.
