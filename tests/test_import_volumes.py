@@ -85,7 +85,7 @@ def test_a_classifier_of_volumes() -> None:
 
 
 def test_other_operators_on_volumes_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="3 by Conv, MaxPool and AveragePool"):
+    with pytest.raises(UnsupportedModelError, match="3 by Conv, MaxPool, AveragePool and nearest Resize"):
         import_onnx(model([node("ConvTranspose", "x w", "y")], SHAPE, {"w": floats(4, 2, 3, 3, 3)}))
 
 

@@ -45,7 +45,12 @@ ENDS = {
     "cut": [node("Mul", "h1 part", "m"), node("Add", "m half", "a"), node("Clip", "a none one", "y")],
     "cut by two": [node("Add", "h1 half", "a"), node("Max", "a none", "m"), node("Min", "one m", "y")],
     "cut by a unit": [node("Relu", "h1", "r"), node("Min", "r two", "m"), node("Mul", "m half", "y")],
-    "of positive": [node("Softplus", "h1", "p"), node("Neg", "p", "n"), node("Exp", "n", "e"), node("Sub", "one e", "y")],
+    "of positive": [
+        node("Softplus", "h1", "p"),
+        node("Neg", "p", "n"),
+        node("Exp", "n", "e"),
+        node("Sub", "one e", "y"),
+    ],
 }
 OTHERS = {
     "sum": [node("Add", "s1 s2", "y")],

@@ -449,7 +449,7 @@ def test_decimal_commas_beside_texts(tmp_path: Path) -> None:
     assert read_table(path, has_header=False, categories=[0, 1]).values.tolist() == [["1,5", "x"], ["2,5", "true"]]
 
 
-@pytest.mark.parametrize("number", ["1_000", "１２", "1_2.5"])
+@pytest.mark.parametrize("number", ["1_000", "\uff11\uff12", "1_2.5"])
 def test_what_python_alone_reads_is_no_number(tmp_path: Path, number: str) -> None:
     path = written(tmp_path, f"a,b\n1,2\n3,{number}\n")
     with pytest.raises(InputError, match=r"row 3, column 'b' of .*, which is no number"):

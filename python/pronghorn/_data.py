@@ -75,7 +75,10 @@ class Preprocessing:
         """Values of images `(images, *shape)` as the model takes them."""
         self._check_divisors()
         scale = self.scale if self.scale is not None else self.byte_scale if are_bytes(array.dtype, shape) else 1.0
-        values = array.astype(np.float32) / np.float32(scale)
+        changes = scale != 1 or self.mean is not None or self.std is not None
+        values = array.astype(np.float32, copy=changes)
+        if scale != 1:
+            values /= np.float32(scale)
         if self.mean is not None:
             values -= _per_channel("--mean", self.mean, shape)
         if self.std is not None:

@@ -116,8 +116,8 @@ def kind_of(
     ends = sorted(OF_EACH & set(finish))
     if ends and (asked == "labels" or (asked == "classes" and count == 1)):
         raise InputError(
-            f"the model ends in {ends[0]}, whose results are neither scores nor probabilities: take the values (outputs "
-            "values), and compare them with a bound of your own"
+            f"the model ends in {ends[0]}, whose results are neither scores nor probabilities: take the values "
+            "(outputs values), and compare them with a bound of your own"
         )
     if asked is not None:
         return _check.one_of("outputs", asked, KINDS)

@@ -112,7 +112,7 @@ class Wanted:
         as_they_are, column = takes_bytes(asked.input_range), label_column(self.labels, paths)
         given = asked.network_shape, as_they_are, column, asked.columns
         loaded = [preparation.load(path, *given, categories=asked.categories) for path in paths]
-        images = np.concatenate([each.images for each in loaded])
+        images = np.concatenate([each.images for each in loaded]) if len(loaded) > 1 else loaded[0].images
         total, images = len(images), images[: self.limit]
         beside = loaded[0].labels if len(paths) == 1 else None
         kind, truth = self._labels(beside, len(images), total, column, asked, finish)

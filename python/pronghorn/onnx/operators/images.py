@@ -26,7 +26,8 @@ def refuse_dimensions(site: Site, value: Value) -> None:
         problem = f"its input has {len(value.shape) - 2} spatial dimensions"
         site.fail(
             problem,
-            f"1 and 2 are supported, (batch, C, L) and (batch, C, H, W), and 3 by Conv, MaxPool and AveragePool, {CUT}",
+            "1 and 2 are supported, (batch, C, L) and (batch, C, H, W), and 3 by Conv, MaxPool, AveragePool and "
+            f"nearest Resize, {CUT}",
         )
 
 
