@@ -376,8 +376,14 @@ mod tests {
         // What is at the end of the range above zero was clamped.
         assert_eq!(typical([0.75, 4.0], &result(3, 4, 35), true), [5, 34]);
         // Results at the ends of their range were clamped, unless samples come near them.
-        assert_eq!(typical([-4.0, 4.0], &result(7, -513, 514), false), [-640, 640]);
-        assert_eq!(typical([-4.0, 4.0], &result(7, -540, 540), false), [-539, 539]);
+        assert_eq!(
+            typical([-4.0, 4.0], &result(7, -513, 514), false),
+            [-640, 640]
+        );
+        assert_eq!(
+            typical([-4.0, 4.0], &result(7, -540, 540), false),
+            [-539, 539]
+        );
         assert_eq!(typical([-4.0, 4.0], &result(3, -36, 35), false), [-35, 34]);
         assert_eq!(typical([0.0, 4.0], &result(3, 0, 35), false), [-4, 34]);
     }
