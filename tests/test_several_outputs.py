@@ -237,3 +237,25 @@ def test_classes_of_several_outputs_are_refused(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "the model gives several outputs" in refused.stderr
     assert CliRunner().invoke(app, ask).exit_code == 0
+
+
+@pytest.mark.parametrize("trust", ["client-aided", "two-party"])
+@pytest.mark.parametrize("last", ["Softmax", "Sigmoid"])
+def test_probabilities_beside_a_value_in_large_units(last: str, trust: str) -> None:
+    """They have no layer that takes a factor up, so that the value comes down to them."""
+    rng = np.random.default_rng(5)
+
+    def numbers(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    constants = {"w1": numbers(6, 16), "w2": numbers(16, 3) / 10, "w3": 200 * numbers(16, 1)}
+    nodes = [
+        *(node("MatMul", "x w1", "h"), node("Relu", "h", "r"), node("MatMul", "r w2", "c")),
+        *(node(last, "c", "shares"), node("MatMul", "r w3", "value")),
+    ]
+    proto = model(nodes, ("N", 6), constants, outputs=["shares", "value"])
+    samples, others = numbers(200, 6), numbers(100, 6)
+    loaded = pronghorn.load(proto, samples=samples, output=["shares", "value"])
+    report = loaded.verify(others, trust=trust, secure=False)
+    errors = {each.name: each.relative_error for each in report.differences}
+    assert max(errors.values()) < 0.1, errors

@@ -45,9 +45,42 @@ pub(super) fn scaled(graph: &Graph, options: &BuildOptions) -> Option<Graph> {
         return None;
     }
     let exponents = exponents(graph, options.samples.as_ref()?, channels)?;
-    let scaled = outputs::with_scales(graph, &exponents);
-    let is_taken_up = passes::layers(&passes::run(&scaled)) <= passes::layers(&passes::run(graph));
-    is_taken_up.then_some(scaled)
+    let sizes: Vec<usize> = match options.outputs.is_empty() {
+        true => vec![1; channels],
+        false => options
+            .outputs
+            .iter()
+            .map(|output| output.shape.iter().product())
+            .collect(),
+    };
+    let layers = |graph: &Graph| passes::layers(&passes::run(graph));
+    let most = layers(graph);
+    let down = downwards(&exponents, &sizes);
+    [exponents, down]
+        .into_iter()
+        .map(|exponents| outputs::with_scales(graph, &exponents))
+        .find(|scaled| layers(scaled) <= most)
+}
+
+/// The same scales from the other end: the outputs of least spread stay as they are, and the wide
+/// ones come down to them. Results of a softmax have no layer that takes a factor up, but values
+/// beside them may. An output of several channels, `sizes` of which each has, gets one scale.
+fn downwards(exponents: &[i8], sizes: &[usize]) -> Vec<i8> {
+    let mut rest = exponents;
+    let mut shared = Vec::with_capacity(exponents.len());
+    for &size in sizes {
+        let (of_output, others) = rest.split_at(size.min(rest.len()));
+        let least = of_output.iter().copied().min().unwrap_or(0);
+        shared.extend(of_output.iter().map(|_| least));
+        rest = others;
+    }
+    shared.extend_from_slice(rest);
+    let most = shared.iter().copied().max().unwrap_or(0);
+    let down = |exponent: i8| exponent.saturating_sub(most).max(-MOST_BITS as i8);
+    let is_near = |exponent: i8| exponent.unsigned_abs() < LEAST_DIFFERENCE;
+    let all = shared.into_iter().map(down);
+    all.map(|exponent| if is_near(exponent) { 0 } else { exponent })
+        .collect()
 }
 
 /// The exponents that bring each channel near the one that differs most; `None` where all are alike.
@@ -118,6 +151,15 @@ fn sizes(results: &[f32], images: usize, channel: usize, channels: usize) -> [f6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outputs_come_down_to_the_least() {
+        // A softmax of three classes, one of them rare, beside a value.
+        assert_eq!(downwards(&[6, 12, 5, 0], &[3, 1]), [0, 0, 0, -5]);
+        // Two that are nearly alike.
+        assert_eq!(downwards(&[9, 7, 0], &[1, 1, 1]), [0, 0, -9]);
+        assert_eq!(downwards(&[-40, 40], &[1, 1]), [-40, 0]);
+    }
 
     #[test]
     fn spreads_come_near_the_largest() {
