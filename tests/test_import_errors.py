@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import pronghorn
 from helpers import check, floats, model, node
 from pronghorn.errors import InputError, ModelFileError, PronghornError, UnsupportedModelError
 from pronghorn.onnx import import_onnx
@@ -145,6 +146,21 @@ def test_weights_must_be_finite() -> None:
         model([node("MatMul", "x w", "y")], (1, 5), {"w": np.full((5, 3), 1e300)}, dtype=TensorProto.DOUBLE)
     )
     assert "inf at [0, 0]" in str(error)
+
+
+def test_samples_tell_dynamic_dimensions() -> None:
+    proto = model([node("GlobalAveragePool", "x", "y")], ("N", 3, "height", "width"))
+    for samples in (floats(20, 3, 5, 6), {"x": floats(20, 3, 5, 6)}):
+        assert pronghorn.load(proto, samples=samples).input_shape == (3, 5, 6)
+    assert pronghorn.load(proto, samples=floats(20, 3, 5, 6), shape=(1, 3, 5, 6)).input_shape == (3, 5, 6)
+    # They do not fit, or a value is no array.
+    for samples in (floats(20, 4, 5, 6), floats(20, 90), floats(20, 3, 5, 6).tolist()):
+        with pytest.raises(UnsupportedModelError, match="dimension 2 of input 'x' is not fixed"):
+            pronghorn.load(proto, samples=samples)
+    # What is fixed stays.
+    fixed = model([node("GlobalAveragePool", "x", "y")], ("N", 3, 4, 4))
+    with pytest.raises(InputError):
+        pronghorn.load(fixed, samples=floats(20, 3, 5, 6))
 
 
 def test_dynamic_dimensions_say_how_to_fix_them() -> None:

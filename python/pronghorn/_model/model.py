@@ -73,7 +73,7 @@ def load(
             several such an array.
         input_range: the least and the largest input, used without samples. 0 to 1 by default, and 0
             to 255 for a model whose input is declared as integers.
-        shape: the input's shape, batch first, for models that leave it open.
+        shape: the input's shape, batch first, for models that leave it open; by default that of the samples.
         output: the value to compute, for models with several outputs, or to cut the model there; or
             several, which become one row that `Model.split` takes apart.
         weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far
@@ -104,13 +104,32 @@ def load(
     else:
         if example is not None:
             raise InputError(f"an example is for PyTorch modules alone: {type(model).__name__} is no torch.nn.Module")
-        bare = load_with(model, options, shape=shape, output=output)
+        bare = load_with(model, options, shape=shape, output=output, of_samples=_shapes_of(samples))
     if input_range is None and bare.takes_bytes:
         bare = bare.changed(input_range=BYTES)
     return bare if samples is None else bare.calibrated(samples, stacklevel=3)
 
 
-def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None, output: Output = None) -> Model:
+def _shapes_of(samples: Inputs | None) -> ShapeOption:
+    """The shapes of samples, the batch being 1, as far as they are arrays of some dimensions."""
+
+    def shape_of(part: object) -> tuple[int, ...]:
+        sizes: Sequence[int] = getattr(part, "shape", ())
+        return (1, *map(int, sizes[1:])) if len(sizes) > 1 else ()
+
+    if isinstance(samples, Mapping):
+        return {name: shape for name, part in samples.items() if (shape := shape_of(part))}
+    return shape_of(samples) or None
+
+
+def load_with(
+    model: Source,
+    options: PlanOptions,
+    *,
+    shape: ShapeOption = None,
+    output: Output = None,
+    of_samples: ShapeOption = None,
+) -> Model:
     """Loads an ONNX model, to be planned with `options` where calls name no others.
 
     Raises: as `load`.
@@ -118,7 +137,7 @@ def load_with(model: Source, options: PlanOptions, *, shape: ShapeOption = None,
     if output is not None:
         for name in output if isinstance(output, list | tuple) else [output]:
             _check.text("output", name, "logits")
-    imported = import_onnx(model, shape=shape, output=output)
+    imported = import_onnx(model, shape=shape, output=output, of_samples=of_samples)
     try:
         native = _native.Model(imported.graph_json, imported.tensors)
     except _native.NativeError as error:

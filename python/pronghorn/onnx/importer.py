@@ -146,7 +146,9 @@ class ImportedModel:
         return replace(self, takes_class="arg_max" not in self.finish)
 
 
-def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = None) -> ImportedModel:
+def import_onnx(
+    model: Source, *, shape: ShapeOption = None, output: Output = None, of_samples: ShapeOption = None
+) -> ImportedModel:
     """Imports an ONNX model.
 
     Args:
@@ -155,6 +157,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
             input, or by name: `{"input": (1, 3, 224, 224)}`.
         output: the value to compute, or several, which become one row; needed where a model has
             several outputs. Any value in the model may be named, which cuts the model there.
+        of_samples: the shape of samples, as `shape`: for sizes that the model and `shape` leave open, where it fits.
 
     Raises:
         InputError: `model` or `shape` cannot be used.
@@ -162,7 +165,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         UnsupportedModelError: something in it cannot be run; the error names it.
     """
     try:
-        return _imported(model, shape, output)
+        return _imported(model, shape, output, of_samples)
     except UnsupportedModelError as error:
         # Where the batch is has then no part in it.
         if error.operator is None or error.operator in error.unsupported:
@@ -170,7 +173,7 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
         first = error
     # The model is read once more: copying it at first would be for nothing.
     try:
-        imported = _imported(model, shape, output, as_one=True)
+        imported = _imported(model, shape, output, of_samples, as_one=True)
     except UnsupportedModelError as error:
         # Where the batch may move, an operator that is not supported is the cause.
         raise (error if error.operator in error.unsupported else first) from None
@@ -179,7 +182,9 @@ def import_onnx(model: Source, *, shape: ShapeOption = None, output: Output = No
     return imported
 
 
-def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = False) -> ImportedModel:
+def _imported(
+    model: Source, shape: ShapeOption, output: Output, of_samples: ShapeOption, as_one: bool = False
+) -> ImportedModel:
     """The model as `import_onnx` reads it; `as_one`: of one image, though it leaves the batch open.
 
     Raises: as `import_onnx`.
@@ -188,7 +193,7 @@ def _imported(model: Source, shape: ShapeOption, output: Output, as_one: bool = 
     names = class_names(proto.graph)
     wanted, row = _cut(proto, output)
     refuse_left_out(entry.name for entry in proto.graph.input)
-    apply_shapes(proto, shape)
+    apply_shapes(proto, shape, of_samples)
     encoded = encode_categories(proto, opset)
     refuse_sizes(proto)
     whole = encoded.whole if encoded else _whole(proto)

@@ -38,8 +38,8 @@ def refuse_sizes(proto: ModelProto) -> None:
         _refuse_input(entry)
 
 
-def apply_shapes(proto: ModelProto, shape: ShapeOption) -> None:
-    """Gives inputs the sizes that the user says.
+def apply_shapes(proto: ModelProto, shape: ShapeOption, of_samples: ShapeOption = None) -> None:
+    """Gives inputs the sizes that the user says, and else those of samples where the model leaves some open.
 
     Raises:
         InputError: `shape` does not fit.
@@ -54,7 +54,7 @@ def apply_shapes(proto: ModelProto, shape: ShapeOption) -> None:
             f"a shape is given for {unknown[0]!r}, but the input's name is {' or '.join(map(repr, names))}"
         )
     for entry in entries:
-        given = _given_shape(entry.name, shape)
+        given = _given_shape(entry.name, shape) or _fitting(entry, of_samples)
         if given is not None and _is_tensor(entry):
             _apply_shape(entry, given)
 
@@ -143,6 +143,16 @@ def _given_shape(name: str, shape: ShapeOption) -> list[int] | None:
     if len(sizes) < 2 or sizes[0] != 1 or min(sizes) < 1:
         raise InputError(f"shape {sizes} of input {name!r} must be positive, the first number being the batch, 1")
     return sizes
+
+
+def _fitting(entry: ValueInfoProto, of_samples: ShapeOption) -> list[int] | None:
+    """The shape of samples, where the input has as many dimensions and leaves open all that differ."""
+    shape = of_samples.get(entry.name) if isinstance(of_samples, Mapping) else of_samples
+    known = [dim.dim_value for dim in entry.type.tensor_type.shape.dim]
+    if shape is None or len(shape) != len(known) or min(shape) < 1 or all(size > 0 for size in known[1:]):
+        return None
+    fits = all(size < 1 or size == given for size, given in zip(known[1:], shape[1:], strict=True))
+    return list(shape) if fits else None
 
 
 def _apply_shape(entry: ValueInfoProto, sizes: list[int]) -> None:
