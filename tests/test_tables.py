@@ -493,3 +493,9 @@ def test_gzipped_tables(tmp_path: Path) -> None:
             load_images(tmp_path / name, (2,), Preprocessing())
     with pytest.raises(InputError, match="save it as UTF-8, not UTF-16"):
         load_images(tmp_path / "wide.csv.gz", (2,), Preprocessing())
+
+
+def test_semicolons_between_tabs(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("name\tx;y\tz\na;b\t1\t2\n")
+    assert read_table(path, categories=[0]).names == ("name", "x;y", "z")

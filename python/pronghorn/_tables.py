@@ -142,14 +142,14 @@ def _delimiter(path: Path, lines: list[str]) -> str:
     """That of a file, by its first lines: names may have commas."""
     if _kind(path) == ".tsv" and "\t" in lines[0]:
         return "\t"
-    if all(";" in line and _has_local_numbers(line.split(";")) for line in lines if line.strip()):
+    if all(";" in line and "\t" not in line and _has_local_numbers(line) for line in lines if line.strip()):
         return ";"
     return max(",;\t", key=lambda each: min(line.count(each) for line in lines if line.strip() or line is lines[0]))
 
 
-def _has_local_numbers(cells: list[str]) -> bool:
-    """Whether all commas are those of fractions."""
-    return all("," not in cell or LOCAL_NUMBER.fullmatch(cell.strip()) for cell in cells)
+def _has_local_numbers(line: str) -> bool:
+    """Whether all commas between semicolons are those of fractions."""
+    return all("," not in cell or LOCAL_NUMBER.fullmatch(cell.strip()) for cell in line.split(";"))
 
 
 def _read_csv(path: Path, wanted: Sequence[str], has_header: bool | None) -> _Content:

@@ -154,18 +154,18 @@ fn bytes_are_known() {
 
 const KNOWN: [[&str; 5]; 2] = [
     [
-        "3728d544f07293c6",
-        "c8713ab933962a98",
-        "a62e4f325f7d17a8",
-        "b88c743ae3b2e0fa",
-        "31d6b19614272b7d",
+        "9a3bb2aa5c742966",
+        "00a5e4aa179f2da5",
+        "6f603fa9c4a69149",
+        "e72465475a204d0c",
+        "3e4e585ad1fee54f",
     ],
     [
-        "e4160fa6ccdb0595",
-        "f25775d0c7e45266",
-        "f2e43e34a0c205b9",
-        "92ceffd95b3c53dc",
-        "3451ca21fbc56af3",
+        "099530448d8f7627",
+        "b62b34ee8db91f9d",
+        "36be5e302e62da02",
+        "6c033d24ed3c297f",
+        "25aaa0feeb44a718",
     ],
 ];
 

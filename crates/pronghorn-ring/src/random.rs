@@ -90,9 +90,11 @@ impl Prg {
 /// The last owner of its key schedule wipes it.
 impl ZeroizeOnDrop for Prg {}
 
-/// A key schedule of several owners.
+/// A key schedule of several owners, the last of whom wipes it.
 #[derive(Clone)]
 struct Shared(Arc<Aes256Enc>);
+
+impl ZeroizeOnDrop for Shared {}
 
 impl BlockSizeUser for Shared {
     type BlockSize = U16;
@@ -107,8 +109,10 @@ impl BlockCipherEncrypt for Shared {
 
 /// Pseudorandom bytes, in order; wiped on drop.
 pub struct Stream {
-    cipher: StreamCipherCoreWrapper<CtrCore<Shared, Ctr64LE>>,
+    cipher: Keystream,
 }
+
+type Keystream = StreamCipherCoreWrapper<CtrCore<Shared, Ctr64LE>>;
 
 impl Stream {
     /// The next `bytes.len()` bytes. Costs 0.15 ns a byte with VAES, in runs of 1 KiB or more.
@@ -123,6 +127,7 @@ impl ZeroizeOnDrop for Stream {}
 const _: () = {
     const fn wiped_on_drop<T: ZeroizeOnDrop>() {}
     wiped_on_drop::<Aes256Enc>();
+    wiped_on_drop::<Keystream>();
 };
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use thiserror::Error;
 use super::{EvaluationKeys, MAX_POLYS, Parameters, PublicKey, simd};
 
 /// Version of the format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 const PUBLIC_KEY: u8 = 3;
 const EVALUATION_KEYS: u8 = 4;

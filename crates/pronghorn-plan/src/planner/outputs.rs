@@ -58,6 +58,7 @@ pub(super) fn scaled(graph: &Graph, options: &BuildOptions) -> Option<Graph> {
     let down = downwards(&exponents, &sizes);
     [exponents, down]
         .into_iter()
+        .filter(|exponents| exponents.iter().any(|&exponent| exponent != 0))
         .map(|exponents| outputs::with_scales(graph, &exponents))
         .find(|scaled| layers(scaled) <= most)
 }

@@ -128,13 +128,12 @@ pub(super) fn rounded([low, high]: [f32; 2]) -> [f32; 2] {
 /// results, at most.
 const TYPICAL: f64 = 1.25;
 
-/// Samples come near an end of a range by this part of how far they differ.
-const NEAR: i32 = 64;
+/// Samples come near an end of a range by this part of how far they differ: by no more than rounding.
+const NEAR: i32 = 4096;
 
 /// The range of results of inputs like the samples, as integers: wider than that of the samples'
 /// results, and rounded as that of inputs is. An end of the result's own range is beyond it where no
-/// sample comes near it: what is there was clamped. Ranges have more room than [`NEAR`] beyond the
-/// samples, but where functions end. `is_log`: clients take the logarithm, and what is no
+/// sample comes near it: what is there was clamped. `is_log`: clients take the logarithm, and what is no
 /// number above zero has none.
 pub(super) fn typical([low, high]: [f32; 2], result: &ValueSpec, is_log: bool) -> [i32; 2] {
     let (middle, reach) = (
@@ -148,14 +147,13 @@ pub(super) fn typical([low, high]: [f32; 2], result: &ValueSpec, is_log: bool) -
     let [least, most] = [least.floor() as i32, most.ceil() as i32];
     let [low, high] = [low, high].map(|end| (f64::from(end) * unit).round() as i32);
     let near = (high.saturating_sub(low) / NEAR).max(1);
-    let above = result.low.saturating_add(1);
-    let first = match is_log && low > 0 {
-        true => above.max(1),
-        false => above,
+    let least = match is_log && low > 0 {
+        true => least.max(1),
+        false => least,
     };
     [
         match low.saturating_sub(near) > result.low {
-            true => least.max(first),
+            true => least.max(result.low.saturating_add(1)),
             false => least,
         },
         match high.saturating_add(near) < result.high {
@@ -373,16 +371,17 @@ mod tests {
         // What rounds to zero has no logarithm, unless samples have such.
         assert_eq!(typical([0.5, 4.0], &wide(3), true)[0], 1);
         assert_eq!(typical([0.01, 4.0], &wide(3), true)[0], -4);
+        assert_eq!(typical([0.05, 4.0], &result(10, 0, 5000), true)[0], 1);
         // What is at the end of the range above zero was clamped.
         assert_eq!(typical([0.75, 4.0], &result(3, 4, 35), true), [5, 34]);
         // Results at the ends of their range were clamped, unless samples come near them.
         assert_eq!(
-            typical([-4.0, 4.0], &result(7, -513, 514), false),
-            [-640, 640]
+            typical([-4.0, 4.0], &result(17, -524_390, 524_300), false),
+            [-655_360, 655_360]
         );
         assert_eq!(
-            typical([-4.0, 4.0], &result(7, -540, 540), false),
-            [-539, 539]
+            typical([-4.0, 4.0], &result(7, -514, 514), false),
+            [-513, 513]
         );
         assert_eq!(typical([-4.0, 4.0], &result(3, -36, 35), false), [-35, 34]);
         assert_eq!(typical([0.0, 4.0], &result(3, 0, 35), false), [-4, 34]);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use pronghorn_graph::polynomial::PolyGraph;
-use pronghorn_he::multikey::Party;
+use pronghorn_he::multikey::{Party, wire::VERSION};
 use pronghorn_multikey::{
     Aim, Network,
     roles::{Description, Face, Owner, RoleError, Terms},
@@ -418,6 +418,10 @@ pub(super) fn resumed(directory: &Directory, seed: &Seed) -> Result<Kept, CloudE
     let terms = Terms::new(description)?;
     let ledger = directory.read(LEDGER)?;
     let ledger = ledger.ok_or_else(|| CloudError::NoLedger { path: path() })?;
+    // The seed was another key's there.
+    if ledger.first() != Some(&VERSION) {
+        return Err(other());
+    }
     let owner = Owner::resume(&terms, seed, &ledger)?;
     Ok((terms, owner))
 }

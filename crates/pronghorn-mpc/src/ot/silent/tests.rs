@@ -279,15 +279,15 @@ fn messages_and_blocks_stay_what_they_were() {
 }
 
 const KNOWN_MESSAGES: [&str; 7] = [
-    "cc4fc683cc1769d4",
-    "7cdcc61a1c699a23",
-    "4edbc639781bd8a4",
-    "a2ef28780cdf6b52",
-    "87e5cd960d5d4d8b",
-    "07fc622abd69b4ec",
-    "2d2ea47d71169f8c",
+    "39d56f1129a91ae5",
+    "03ed7ec07a5c17ac",
+    "2531a352cb133c14",
+    "aeacd10c2bb59698",
+    "f49aff3414b0152b",
+    "5f4f4cb3667cd0f9",
+    "3ddd422e119836e0",
 ];
-const KNOWN_BLOCKS: [&str; 2] = ["6b7b94e3660e6671", "ce84475a9647ee7c"];
+const KNOWN_BLOCKS: [&str; 2] = ["0209cca100d10fc6", "d6344ab0da537da5"];
 
 #[test]
 fn calls_out_of_turn_change_nothing() {
