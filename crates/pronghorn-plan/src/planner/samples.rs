@@ -129,7 +129,7 @@ pub(super) fn rounded([low, high]: [f32; 2]) -> [f32; 2] {
 const TYPICAL: f64 = 1.25;
 
 /// Samples come near an end of a range by this part of how far they differ: by no more than rounding.
-const NEAR: i32 = 4096;
+const NEAR: i32 = 512;
 
 /// The range of results of inputs like the samples, as integers: wider than that of the samples'
 /// results, and rounded as that of inputs is. An end of the result's own range is beyond it where no
@@ -380,8 +380,8 @@ mod tests {
             [-655_360, 655_360]
         );
         assert_eq!(
-            typical([-4.0, 4.0], &result(7, -514, 514), false),
-            [-513, 513]
+            typical([-4.0, 4.0], &result(7, -516, 516), false),
+            [-515, 515]
         );
         assert_eq!(typical([-4.0, 4.0], &result(3, -36, 35), false), [-35, 34]);
         assert_eq!(typical([0.0, 4.0], &result(3, 0, 35), false), [-4, 34]);
