@@ -386,8 +386,8 @@ impl<W: Word> LinearServer<W> {
             Some(&addend),
             &mut self.b,
         );
-        // The server's share may be in them: the pool wipes its memory in the end.
         let mut halo = std::mem::take(&mut self.halo);
+        // The server's share may be in them: the pool wipes its memory in the end.
         halo.push(rows, portion.new.plane);
         halo.keep(portion.halo, columns, &self.pool);
         if let Some(carried) = &mut self.carried {
@@ -479,8 +479,8 @@ impl<W: Word> LinearServer<W> {
         }
     }
 
-    /// Packs rows of `b'`, a block of columns of all of them before the next: rows stand beside each
-    /// other there, which the CPU foresees.
+    /// Packs rows of `b'`, a block of columns of all of them before the next: rows stand beside
+    /// each other there, which the CPU foresees.
     fn pack_rows_of_b(&self, answers: &[usize], mut rows: Vec<&mut [u8]>) {
         for first in (0..self.shape.columns).step_by(bits::BLOCK) {
             for (&answer, bytes) in answers.iter().zip(&mut rows) {
@@ -504,7 +504,7 @@ impl<W: Word> LinearServer<W> {
         });
     }
 
-    /// Packs a block of columns of a row of `b'`, or what the row has left, to the start of `bytes`.
+    /// Packs a block of columns of a row of `b'`, or the rest of the row, to the start of `bytes`.
     fn pack_block_of_b(&self, answer: usize, first: usize, bytes: &mut [u8]) {
         let Shape {
             linear, columns, ..

@@ -128,13 +128,13 @@ pub(super) fn rounded([low, high]: [f32; 2]) -> [f32; 2] {
 /// results, at most.
 const TYPICAL: f64 = 1.25;
 
-/// Samples come near an end of a range by this part of how far they differ: by no more than rounding.
+/// Samples come near an end of a range by this part of how far they differ: rounding, not more.
 const NEAR: i32 = 512;
 
 /// The range of results of inputs like the samples, as integers: wider than that of the samples'
 /// results, and rounded as that of inputs is. An end of the result's own range is beyond it where no
-/// sample comes near it: what is there was clamped. `is_log`: clients take the logarithm, and what is no
-/// number above zero has none.
+/// sample comes near it: what is there was clamped. `is_log`: clients take the logarithm, and what
+/// is no number above zero has none.
 pub(super) fn typical([low, high]: [f32; 2], result: &ValueSpec, is_log: bool) -> [i32; 2] {
     let (middle, reach) = (
         (f64::from(low) + f64::from(high)) / 2.0,
