@@ -84,9 +84,58 @@ def test_a_classifier_of_volumes() -> None:
     assert found.disagreements == 0
 
 
-def test_other_operators_on_volumes_are_refused() -> None:
-    with pytest.raises(UnsupportedModelError, match="3 by Conv, MaxPool, AveragePool and nearest Resize"):
-        import_onnx(model([node("ConvTranspose", "x w", "y")], SHAPE, {"w": floats(4, 2, 3, 3, 3)}))
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [
+        ((2, 2, 2), {"strides": [2, 2, 2]}),
+        ((3, 3, 3), {"strides": [2, 2, 2], "pads": [1] * 6, "output_padding": [1, 1, 1]}),
+        ((3, 2, 1), {"strides": [1, 2, 3], "pads": [2, 0, 0, 1, 1, 0]}),
+        ((2, 3, 2), {"strides": [2, 1, 1], "dilations": [1, 2, 3]}),
+        ((4, 4, 4), {"strides": [2, 2, 2], "auto_pad": "SAME_UPPER"}),
+        ((1, 1, 1), {}),
+    ],
+)
+@pytest.mark.parametrize("group", [1, 2])
+def test_transposed_convolutions(kernel: tuple[int, ...], options: dict[str, Any], group: int) -> None:
+    constants = {"w": floats(4, 6 // group, *kernel), "b": floats(6)}
+    compare([node("ConvTranspose", "x w b", "y", group=group, **options)], ("N", 4, 3, 4, 2), constants)
+
+
+@pytest.mark.parametrize("position", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+@pytest.mark.parametrize("scales", [(2, 2, 2), (3, 1, 1), (1, 2, 1.5), (0.5, 0.5, 2), (2, 1, 4)])
+def test_interpolation(position: str, scales: tuple[float, ...]) -> None:
+    constants = {"s": np.array([1, 1, *scales], np.float32)}
+    options = {"mode": "linear", "coordinate_transformation_mode": position}
+    compare([node("Resize", "x - s", "y", **options)], ("N", 2, 4, 6, 2), constants)
+
+
+def test_a_volume_of_one_slice() -> None:
+    constants = {"s": np.array([1, 1, 3, 2, 2], np.float32), "w": floats(2, 3, 2, 2, 2)}
+    compare([node("Resize", "x - s", "y", mode="linear")], ("N", 2, 1, 3, 4), constants)
+    compare([node("ConvTranspose", "x w", "y", strides=[2, 2, 2])], ("N", 2, 1, 3, 1), constants)
+
+
+def test_a_segmentation_of_volumes() -> None:
+    """Also as a secure run: down, up, and beside what was there before."""
+    nodes = [
+        node("Conv", "x w", "c", pads=[1] * 6),
+        node("Relu", "c", "r"),
+        node("MaxPool", "r", "m", kernel_shape=[2, 2, 2], strides=[2, 2, 2]),
+        node("ConvTranspose", "m u", "t", strides=[2, 2, 2]),
+        node("Resize", "m - s", "i", mode="linear"),
+        node("Concat", "t i r", "j", axis=1),
+        node("Conv", "j v", "y"),
+    ]
+    weights = {"w": floats(3, 1, 3, 3, 3), "u": floats(3, 2, 2, 2, 2), "v": floats(2, 8, 1, 1, 1)}
+    proto = model(nodes, ("N", 1, 4, 4, 6), weights | {"s": np.array([1, 1, 2, 2, 2], np.float32)})
+    network, images = pronghorn.load(proto, samples=floats(40, 1, 4, 4, 6)), floats(3, 1, 4, 4, 6)
+    found = network.verify(images, outputs="values")
+    assert found.disagreements == 0
+
+
+def test_four_dimensions_are_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="3 by Conv, ConvTranspose, MaxPool, AveragePool and Resize"):
+        import_onnx(model([node("Conv", "x w", "y")], (*SHAPE, 3), {"w": floats(4, 4, 1, 1, 1, 1)}))
 
 
 @pytest.mark.parametrize("options", [{"size": 5}, {"size": 3, "alpha": 0.5, "beta": 0.5, "bias": 2.0}, {"size": 1}])

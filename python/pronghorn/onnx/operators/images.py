@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 from typing import Any
 
 from pronghorn.onnx.advice import CUT
@@ -26,8 +27,8 @@ def refuse_dimensions(site: Site, value: Value) -> None:
         problem = f"its input has {len(value.shape) - 2} spatial dimensions"
         site.fail(
             problem,
-            "1 and 2 are supported, (batch, C, L) and (batch, C, H, W), and 3 by Conv, MaxPool, AveragePool and "
-            f"nearest Resize, {CUT}",
+            "1 and 2 are supported, (batch, C, L) and (batch, C, H, W), and 3 by Conv, ConvTranspose, MaxPool, "
+            f"AveragePool and Resize, {CUT}",
         )
 
 
@@ -78,16 +79,17 @@ def pooled(lowering: Lowering, site: Site, image: Value, spatial: Spatial, **op:
 
 
 def interleave(lowering: Lowering, site: Site, image: Value, phases: Sequence[int], places: Sequence[range]) -> Value:
-    """An image of `C` channels from one of `C * phases[0] * phases[1]`, whose channels are an image's phases.
+    """An image or volume of `C` channels from one of `C * prod(phases)`, whose channels are its phases.
 
     Place `p` of an axis is place `p // phases` of phase `p % phases`. `places` are the places to keep. Free on shares.
     """
-    across = math.prod(phases)
+    across, count = math.prod(phases), len(phases)
     if across > 1:
-        (channels, height, width), (down, right) = image.inner, phases
-        split = lowering.reshape(site, image, (channels // across, down, right, height, width))
-        moved = lowering.transpose(site, split, [0, 3, 1, 4, 2])
-        image = lowering.reshape(site, moved, (channels // across, height * down, width * right))
+        channels, *size = image.inner
+        split = lowering.reshape(site, image, (channels // across, *phases, *size))
+        pairs = [axis for first in range(1, count + 1) for axis in (first + count, first)]
+        moved = lowering.transpose(site, split, [0, *pairs])
+        image = lowering.reshape(site, moved, (channels // across, *map(mul, size, phases)))
     for axis, kept in enumerate(places, start=1):
         image = lowering.take(site, image, axis, len(kept), kept.__getitem__)
     return image

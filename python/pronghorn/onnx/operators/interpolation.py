@@ -1,4 +1,4 @@
-"""Images resized by interpolation: convolutions of each channel by itself with public kernels."""
+"""Images and volumes resized by interpolation: convolutions of each channel by itself with public kernels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from pronghorn.onnx.lowering import Floats, Lowering, Value
 from pronghorn.onnx.operators.images import as_image, interleave, like
+from pronghorn.onnx.operators.volumes import RANK
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
 
@@ -126,14 +127,34 @@ def resample(lowering: Lowering, site: Site, value: Value, given: Mapping[int, R
     for axis in [axis for axis, resampled in axes.items() if resampled.size == 1]:
         # One place has no second one to interpolate with.
         value = lowering.take(site, value, axis - 1, axes.pop(axis).result, lambda _: 0)
+    if len(value.shape) == RANK and value.batched:
+        return _of_volume(lowering, site, value, axes)
     image, rank = as_image(lowering, site, value), len(value.shape)
     height, width = (axes.get(axis) for axis in (2 if rank == 4 else 0, rank - 1))
+    return like(lowering, site, _of_image(lowering, site, image, height, width), rank)
+
+
+def _of_volume(lowering: Lowering, site: Site, value: Value, axes: Mapping[int, Resampled]) -> Value:
+    """Resizes the depth, as the height of an image of columns, and then each slice."""
+    depth, height, width = (axes.get(axis) for axis in (2, 3, 4))
+    channels, _, *size = value.inner
+    columns = lowering.reshape(site, value, (channels, value.inner[1], math.prod(size)))
+    columns = _of_image(lowering, site, columns, depth, None)
+    slices = lowering.reshape(site, columns, (channels * columns.inner[1], *size))
+    made = _of_image(lowering, site, slices, height, width)
+    return lowering.reshape(site, made, (channels, columns.inner[1], *made.inner[1:]))
+
+
+def _of_image(lowering: Lowering, site: Site, image: Value, height: Resampled | None, width: Resampled | None) -> Value:
+    """Resizes an image, where anything is to be resized."""
+    if height is None and width is None:
+        return image
     small = height is None or width is None
     if height is not None and width is not None:
         small = height.width * width.width <= LARGEST_KERNEL and height.phases * width.phases <= MOST_PHASES
     for pair in [(height, width)] if small else [(None, width), (height, None)]:
         image = _convolved(lowering, site, image, *pair)
-    return like(lowering, site, image, rank)
+    return image
 
 
 def _convolved(lowering: Lowering, site: Site, image: Value, *given: Resampled | None) -> Value:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
 from pronghorn.onnx.lowering import MAX_ELEMENTS, Floats, Lowering, Value
 from pronghorn.onnx.operators.images import as_image, interleave, like
+from pronghorn.onnx.operators.volumes import RANK, convolve_volume
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
-from pronghorn.onnx.window import LARGEST, Window
+from pronghorn.onnx.window import LARGEST, Spatial
 
 MOST_PHASES = 1 << 16
 """Most taps and phases of an axis."""
@@ -25,7 +25,8 @@ def _conv_transpose(lowering: Lowering, site: Site) -> Value:
     layer the same as a convolutional layer?, arXiv:1609.07009), which are interleaved: no product with an inserted
     zero."""
     value, weight, bias = (lowering.value(site), lowering.required(site, 1), lowering.weights(site, 2))
-    image, groups = as_image(lowering, site, value), site.integer("group", 1)
+    is_volume = len(value.shape) == RANK and value.batched
+    image, groups = value if is_volume else as_image(lowering, site, value), site.integer("group", 1)
     if weight.ndim != len(value.shape) or groups < 1 or weight.shape[0] != image.inner[0] or weight.shape[0] % groups:
         problem = f"weights of shape {list(weight.shape)} in {groups} groups do not fit {image.inner[0]} channels"
         site.fail(problem, "repair or export the model again")
@@ -34,19 +35,17 @@ def _conv_transpose(lowering: Lowering, site: Site) -> Value:
     axes = _axes(site, value.shape[2:], weight.shape[2:])
     if weight.ndim == 3:
         weight, axes = weight[:, :, None, :], [_Axis(1, 1, 1, 1, 0, 1), *axes]
-    window = Window(
-        kernel=(axes[0].kernel, axes[1].kernel),
-        stride=(1, 1),
-        dilation=(1, 1),
-        padding=(0, 0, 0, 0),
-        output=(axes[0].count, axes[1].count),
-    )
     phases = [axis.stride for axis in axes]
-    bias = None if bias is None else np.repeat(bias.reshape(-1), phases[0] * phases[1])
+    kernels = _phases(site, weight, groups, axes)
+    bias = None if bias is None else np.repeat(bias.reshape(-1), math.prod(phases))
     image = _padded(lowering, site, image, axes)
-    made = lowering.convolve(site, image, window, _phases(site, weight, groups, axes), bias, groups)
+    spatial = Spatial.resolve(kernel=kernels.shape[2:], size=image.inner[1:])
+    if is_volume:
+        made = convolve_volume(lowering, site, image, spatial, kernels, bias, groups)
+    else:
+        made = lowering.convolve(site, image, spatial.window(), kernels, bias, groups)
     result = interleave(lowering, site, made, phases, [axis.places for axis in axes])
-    return like(lowering, site, result, len(value.shape))
+    return result if is_volume else like(lowering, site, result, len(value.shape))
 
 
 @dataclass(frozen=True)
@@ -163,15 +162,16 @@ def _positive(pad: int) -> int:
 
 
 def _phases(site: Site, weight: Floats, groups: int, axes: Sequence[_Axis]) -> Floats:
-    """Kernels `(M * phases, C / groups, height, width)` of the phases, from `weight (C, M / groups, kh, kw)`."""
+    """Kernels `(M * phases, C / groups, *size)` of the phases, from `weight (C, M / groups, *taps)`."""
     inputs, outputs = weight.shape[0] // groups, weight.shape[1]
-    # From (groups, C / groups, M / groups, kh, kw) to (groups, M / groups, C / groups, kh, kw).
+    # From (groups, C / groups, M / groups, *taps) to (groups, M / groups, C / groups, *taps).
     taps = weight.reshape(groups, inputs, outputs, *weight.shape[2:]).swapaxes(1, 2)
-    down, right = axes
-    shape = (groups, outputs, down.stride, right.stride, inputs, down.kernel, right.kernel)
+    size = [axis.kernel for axis in axes]
+    shape = (groups, outputs, *(axis.stride for axis in axes), inputs, *size)
     if math.prod(shape) > MAX_ELEMENTS:
         site.fail(f"its kernels would have {math.prod(shape)} elements", f"at most {MAX_ELEMENTS} are supported")
     made = np.zeros(shape, np.float32)
-    for (i, (y, above)), (j, (x, left)) in product(enumerate(down.taps_of_phases), enumerate(right.taps_of_phases)):
-        made[:, :, above, left, :, y, x] = taps[..., i, j]
-    return made.reshape(-1, inputs, down.kernel, right.kernel)
+    for tap in np.ndindex(*weight.shape[2:]):
+        places, phases = zip(*(axis.taps_of_phases[at] for axis, at in zip(axes, tap, strict=True)), strict=True)
+        made[:, :, *phases, :, *places] = taps[..., *tap]
+    return made.reshape(-1, inputs, *size)
