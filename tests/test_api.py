@@ -591,10 +591,10 @@ def test_failures_of_the_network_say_what_to_do(little: pronghorn.Model) -> None
             pronghorn.connect(address, TRUST, timeout=0.3)
     with pytest.raises(RunError, match="is `pronghorn serve`"):
         pronghorn.connect(address, TRUST, timeout=2)
-    with pronghorn.serve(little, "127.0.0.1:0", TRUST, idle_timeout=0.3) as server:
+    with pronghorn.serve(little, "127.0.0.1:0", TRUST, idle_timeout=1) as server:
         # It connects again by itself.
         client = pronghorn.connect(server.address, TRUST)
-        time.sleep(1)
+        time.sleep(2)
         assert len(client.predict(x)) == 1
     with pronghorn.serve(little, "127.0.0.1:0", TRUST) as server:
         client = pronghorn.connect(server.address, TRUST)

@@ -101,8 +101,10 @@ def test_calibrated_probabilities_are_sigmoids(last: NodeProto) -> None:
     assert check(proto).finish == ["probabilities"]
 
 
-def test_naive_bayes() -> None:
+@pytest.mark.parametrize("ranges", [(1, 1, 1, 1), (0.01, 1, 300, 2000)])
+def test_naive_bayes(ranges: tuple[float, ...]) -> None:
     """As skl2onnx writes GaussianNB, but for the label."""
+    unit = np.array(ranges, np.float32)
     nodes = [
         node("Reshape", "x planes", "r"),
         node("Sub", "r theta", "d"),
@@ -118,13 +120,26 @@ def test_naive_bayes() -> None:
     ]
     constants = {"planes": np.array([-1, 1, 4]), "last": np.array([2]), "prior": floats(1, 3)}
     constants |= {"two": np.float32(2), "half": np.float32(0.5)}
-    constants |= {"theta": floats(1, 3, 4), "sigma": 1 + np.abs(floats(1, 3, 4))}
+    constants |= {"theta": floats(1, 3, 4) * unit, "sigma": (1 + np.abs(floats(1, 3, 4))) * unit**2}
     proto = table(nodes, **constants)
-    assert check(proto).finish == ["softmax"]
-    report = pronghorn.load(proto, samples=floats(100, 4)).verify(floats(50, 4), trust="two-party", secure=False)
+    assert check(proto, inputs=floats(5, 4) * unit).finish == ["softmax"]
+    network, rows = pronghorn.load(proto, samples=floats(100, 4) * unit), floats(50, 4) * unit
+    report = network.verify(rows, trust="two-party", secure=False)
     assert report.outputs == "classes"
     assert report.argmax_agreement is not None
     assert report.argmax_agreement > 0.9
+
+
+@pytest.mark.parametrize("power", [node("Mul", "d d", "q"), node("Pow", "d two", "q"), node("Pow", "d four", "q")])
+@pytest.mark.parametrize(("kind", "read"), [("Div", "q c"), ("Mul", "c q"), ("Mul", "q c")])
+def test_scales_go_before_even_powers(power: NodeProto, kind: str, read: str) -> None:
+    numbers = {"two": np.float32(2), "four": np.float32(4), "t": floats(4)}
+    factors = np.abs(floats(4)) + 0.1
+    others = [np.float32(3), floats(4), np.array([1, 0, 2, 3], np.float32)]
+    for factor in [factors, factors.reshape(1, 4), *others[: 3 if kind == "Mul" else 2]]:
+        check(table([node("Sub", "x t", "d"), power, node(kind, read, "y")], c=factor, **numbers))
+    both = [node("Sub", "x t", "d"), power, node(kind, read, "v"), node("Add", "v q", "y")]
+    check(table(both, c=factors, **numbers))
 
 
 @pytest.mark.parametrize("kind", ["Mul", "Div"])

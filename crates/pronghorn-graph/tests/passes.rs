@@ -227,6 +227,18 @@ fn scales_that_several_concatenations_read_go_into_the_layers_behind() {
     assert!(!left.contains(&"Affine"), "{left:?}");
 }
 
+/// As scikit-learn exports naive Bayes: a row is compared with that of each class.
+#[test]
+fn scales_of_features_go_past_the_repetition_of_a_row() {
+    let mut net = Net::new(&[5], 1);
+    let raw = net.affine(0, 5);
+    let row = net.push(Op::Reshape, &[raw], vec![1, 5]);
+    let rows = net.take(row, 0, &[0, 0, 0]);
+    let apart = net.affine(rows, 15);
+    net.same(Op::Square, apart);
+    assert_eq!(left(&net), ["Input", "Reshape", "Take", "Affine", "Square"]);
+}
+
 /// What a layer does not read behind them stays one map before them.
 #[test]
 fn scales_of_columns_that_nothing_takes_up_stay() {

@@ -17,6 +17,9 @@ from pronghorn.onnx.recognition import recognised
 from pronghorn.onnx.registry import name_of
 from pronghorn.onnx.softmaxes import softmax
 
+EVEN = (2, 4, 6, 8)
+"""Exponents of powers that a scale may go before."""
+
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
     """The nodes, with groups of them that another node says at once as that node.
@@ -27,6 +30,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     * Means of values that are stacked before the batch: of these values.
     * GatherND and the transpositions around it.
     * ConvTranspose and BatchNormalization: one ConvTranspose, whose weights join `constants`.
+    * Powers that are divided by a constant each: of values that are divided by its root.
 
     The replaced nodes stay where others may read them.
     """
@@ -36,7 +40,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
 
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
-        ways = () if one else (normalisation, softmax, choice, ending, _stacked)
+        ways = () if one else (normalisation, softmax, choice, ending, _stacked, _scaled_power)
         several = next((made for way in ways if (made := way(node, makers, constants))), None)
         ways_of_one = (_gathered(node, makers), _normalised(node, makers, constants), _columns(node, constants), node)
         return several or [one or next(each for each in ways_of_one if each is not None)]
@@ -98,6 +102,42 @@ def _stacked(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str,
         helper.make_node("Sum", values, [total], name=name),
         helper.make_node("Mul", [total, share], node.output, name=name),
     ]
+
+
+def _scaled_power(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> list[NodeProto] | None:
+    """An even power of values that is divided by a positive constant each, or multiplied, as the power of values that
+    the constant's root has scaled: their ranges are alike then. Distances of naive Bayes are so.
+    """
+    kind, inputs = name_of(node), list(node.input)
+    if kind == "Mul" and inputs[0] in constants:
+        inputs.reverse()
+    power = makers.get(inputs[0]) if kind in ("Div", "Mul") else None
+    given = constants.get(inputs[1]) if power is not None else None
+    exponent = 0 if power is None else _even_exponent(power, constants)
+    if power is None or given is None or exponent == 0 or given.dtype.kind != "f" or given.size < 2:
+        return None
+    sign = -1 if kind == "Div" else 1
+    with np.errstate(all="ignore"):
+        factor = given.astype(np.float64) ** (sign / exponent)
+        factor = factor.astype(np.float32)
+    if not (np.isfinite(factor).all() and (factor > 0).all()):
+        return None
+    role, scaled, name = (f"{node.output[0]}/{part}" for part in ("factor", "scaled", "exponent"))
+    constants[role], constants[name] = factor, np.asarray(exponent, np.float32)
+    return [
+        helper.make_node("Mul", [power.input[0], role], [scaled], name=f"{node.name or node.output[0]}/scaled"),
+        helper.make_node("Pow", [scaled, name], node.output, name=node.name or node.output[0]),
+    ]
+
+
+def _even_exponent(node: NodeProto, constants: dict[str, Array]) -> int:
+    """The even whole exponent of a power of a value; 0 for all else."""
+    if name_of(node) == "Mul":
+        return 2 if node.input[0] == node.input[1] else 0
+    exponent = constants.get(node.input[1]) if name_of(node) == "Pow" else None
+    if exponent is None or exponent.size != 1 or exponent.item() not in EVEN:
+        return 0
+    return int(exponent.item())
 
 
 def _columns(node: NodeProto, constants: dict[str, Array]) -> NodeProto | None:

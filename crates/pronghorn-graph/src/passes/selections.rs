@@ -1,35 +1,58 @@
 //! Affine maps of rows go behind selections and concatenations, next to the layers that read them.
 //!
-//! Tables are cut into columns that are scaled each, and put together again. So are the inverses of
-//! [feature scales](crate::features), which come before all of that.
+//! Tables are cut into columns that are scaled each, and put together again, or are compared with a
+//! row of each class. The inverses of [feature scales](crate::features) come before all of that.
 
 use super::{
     affine::{by_channel, constants, tensor},
-    insert, insert_behind, only_reader, readers, redirect,
+    insert, insert_behind, is_reshape, only_reader, readers, redirect,
 };
 use crate::{
     graph::{Graph, Node, Op},
-    shape,
+    layout, shape,
 };
 
-/// Brings one affine map behind a selection that reads it, or those before a concatenation behind
-/// it. Says whether there were any.
+/// Brings one affine map behind a selection or a reshape that reads it, or those before a
+/// concatenation behind it. Says whether there were any.
 pub(super) fn pass(graph: &mut Graph) -> bool {
-    (1..graph.nodes.len())
-        .any(|index| pass_take(graph, index).is_some() || pass_concat(graph, index).is_some())
+    let ways = [pass_take, pass_reshape, pass_concat];
+    (1..graph.nodes.len()).any(|index| ways.iter().any(|way| way(graph, index).is_some()))
 }
 
-/// `take(x * m + a) = take(x) * take(m) + take(a)`.
+/// `take(x * m + a) = take(x) * take(m) + take(a)`, of the places of a row, or of its repetitions.
 fn pass_take(graph: &mut Graph, take: usize) -> Option<()> {
     let affine = *graph.nodes[take].inputs.first()?;
-    let Op::Take { axis: 0, indices } = graph.nodes[take].op.clone() else {
+    let Op::Take { axis, indices } = graph.nodes[take].op.clone() else {
         return None;
     };
+    let (mul, add) = element_constants(graph, affine)?;
+    let sources = layout::take(&graph.nodes[affine].shape, axis, &indices);
+    let taken = |all: &[f64]| sources.iter().map(|&at| all[at]).collect::<Vec<_>>();
+    pass_behind(graph, affine, take, &taken(&mul), &taken(&add))
+}
+
+/// `reshape(x * m + a) = reshape(x) * m + a` of a row whose map belongs to the input, such as that
+/// of feature scales: no layer before it could take the map up.
+fn pass_reshape(graph: &mut Graph, reshape: usize) -> Option<()> {
+    let affine = *graph.nodes[reshape].inputs.first()?;
+    if !is_reshape(&graph.nodes[reshape]) || graph.nodes[affine].inputs != [0] {
+        return None;
+    }
     let (mul, add) = row_constants(graph, affine)?;
-    let taken = |all: &[f64]| indices.iter().map(|&index| all[index]).collect::<Vec<_>>();
-    let behind = affine_of(graph, take, &taken(&mul), &taken(&add))?;
-    graph.nodes[take].inputs = graph.nodes[affine].inputs.clone();
-    insert_behind(graph, take, behind);
+    pass_behind(graph, affine, reshape, &mul, &add)
+}
+
+/// Brings an affine map behind a node that reads it, with these constants there.
+fn pass_behind(
+    graph: &mut Graph,
+    affine: usize,
+    node: usize,
+    mul: &[f64],
+    add: &[f64],
+) -> Option<()> {
+    let behind = affine_of(graph, node, mul, add)?;
+    graph.nodes[node].inputs = graph.nodes[affine].inputs.clone();
+    insert_behind(graph, node, behind);
     Some(())
 }
 
@@ -142,6 +165,23 @@ fn row_constants(graph: &Graph, affine: usize) -> Option<(Vec<f64>, Vec<f64>)> {
         graph.nodes[affine].shape.as_slice(),
     ) {
         (Op::Affine { .. }, &[length]) => constants(graph, affine, length),
+        _ => None,
+    }
+}
+
+/// The constants of an affine map, one an element, where it is of a row or of a reshaped input.
+fn element_constants(graph: &Graph, affine: usize) -> Option<(Vec<f64>, Vec<f64>)> {
+    let Node {
+        op, inputs, shape, ..
+    } = &graph.nodes[affine];
+    let &[source] = inputs.as_slice() else {
+        return None;
+    };
+    let is_reshaped_input = is_reshape(&graph.nodes[source]) && graph.nodes[source].inputs == [0];
+    match op {
+        Op::Affine { .. } if shape.len() == 1 || is_reshaped_input => {
+            constants(graph, affine, shape.iter().product())
+        }
         _ => None,
     }
 }
