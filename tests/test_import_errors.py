@@ -184,7 +184,7 @@ def test_input_without_a_shape() -> None:
 
 
 def test_an_input_of_one_dimension() -> None:
-    error = refused(model([node("Relu", "x", "y")], ("N",)))
+    error = refused(model([node("Relu", "x", "y")], (3,)))
     assert "--shape" not in error.advice
     assert "(batch, features)" in error.advice
 

@@ -308,3 +308,41 @@ def test_models_of_tables_need_no_standard_operator_set(tmp_path: Path) -> None:
 def test_numbers_must_be_finite() -> None:
     with pytest.raises(UnsupportedModelError, match="finite"):
         import_onnx(table([ml("Scaler", "x", "y", offset=[float("nan")], scale=[1.0])]))
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize("batch", ["N", 1])
+def test_inputs_of_a_number_a_row(opset: int, batch: str | int) -> None:
+    """As exporters write `forward(price, age)` on tensors of one dimension."""
+    axes = {"axes": [1]} if opset < 13 else {}
+    read = "" if axes else " last"
+    nodes = [
+        node("Unsqueeze", f"x{read}", "p", **axes),
+        node("Unsqueeze", f"z{read}", "q", **axes),
+        node("Concat", "p q", "c", axis=1),
+        node("Gemm", "c w", "g"),
+        node("Relu", "g", "r"),
+        node("Mul", "x z", "m"),
+        node("ReduceSum", f"r{read}", "t", keepdims=0, **axes),
+        node("Add", "t m", "y"),
+    ]
+    constants = {"w": floats(2, 5)} | ({} if axes else {"last": np.array([1])})
+    proto = model(nodes, (batch,), constants, opset=opset)
+    proto.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [batch]))
+    imported = import_onnx(proto)
+    assert (imported.inputs, imported.output_shape) == ({"x": (1,), "z": (1,)}, ())
+    rows = floats(6, 2)
+    wanted = rows[:, 0] * rows[:, 1] + np.maximum(rows @ constants["w"], 0).sum(axis=1)
+    np.testing.assert_allclose(run_native(imported, rows).ravel(), wanted, rtol=1e-4, atol=1e-5)
+    network, named = pronghorn.load(proto, samples=floats(40, 2)), {"x": rows[:, 0], "z": rows[:, 1:]}
+    np.testing.assert_allclose(network.run_float(named).ravel(), wanted, rtol=1e-4, atol=1e-5)
+    assert network.verify(named, outputs="values").disagreements == 0
+
+
+def test_a_list_of_numbers_is_an_input_of_one() -> None:
+    proto = model([node("Mul", "x x", "s"), node("Add", "s x", "y")], ("N",), {})
+    network = pronghorn.load(proto, samples=floats(30))
+    numbers = floats(4)
+    np.testing.assert_allclose(network.run_float(numbers).ravel(), numbers**2 + numbers, rtol=1e-5)
+    with pytest.raises(UnsupportedModelError, match="a batch dimension and at least one more"):
+        import_onnx(model([node("Add", "x x", "y")], (3,), {}))

@@ -254,12 +254,13 @@ def test_examples(stub: Exporter) -> None:
         ({"example": {"picture": floats(2, 4)}}, r"forward\(image\)"),
         ({"example": (floats(2, 4), floats(2, 4))}, "has 2 inputs, and forward takes 1: image"),
         ({"example": ()}, "empty"),
-        ({"example": floats(4)}, "batch first"),
         ({"example": floats(2, 4), "shape": (1, 5)}, "does not fit input"),
     ]
     for given, words in wrong:
         with pytest.raises(InputError, match=words):
             pronghorn.load(Module(), **given)
+    with pytest.raises(ExportError, match="batch first"):
+        pronghorn.load(Module(), example=floats(4))
     with pytest.raises(InputError, match=r"torch.nn.Module"):
         pronghorn.load("model.onnx", example=floats(1, 4))
     with pytest.raises(InputError, match=r"torch.nn.Module"):

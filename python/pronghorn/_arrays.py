@@ -42,6 +42,7 @@ def as_inputs(
 
     Args:
         given: an array, or a data frame; or by the names of the model's inputs one of each; or columns by their names.
+            Of inputs of one number it may be a list of these.
         shape: of one input.
         what: the inputs' name in errors.
         columns: the names of the features that the model takes, by which columns of a data frame are found.
@@ -61,7 +62,7 @@ def as_inputs(
     frame = "the data frame" if what == "inputs" else f"the data frame of {what}"
     names = tuple(columns) or frame_names(given)
     names = names if shape == (len(names),) else ()
-    found = as_numbers(in_order(given, columns, frame), what, names)
+    found = np.asarray(as_column(as_numbers(in_order(given, columns, frame), what, names), shape))
     if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
         raise _misfit(what, found.shape, shape, parts)
     with np.errstate(over="ignore"):
@@ -88,7 +89,7 @@ def _rows(
         given, parts = _by_name(given, shape, what, columns, parts)
         return named_rows(given, parts, what).reshape(-1, *shape), tuple(parts) if len(parts) > 1 else columns
     frame = "the data frame" if what == "inputs" else f"the data frame of {what}"
-    found = as_array(in_order(given, columns, frame), what)
+    found = np.asarray(as_column(as_array(in_order(given, columns, frame), what), shape))
     if found.shape[1:] != shape or found.ndim != len(shape) + 1 or len(found) == 0:
         raise _misfit(what, found.shape, shape, parts)
     return found, tuple(columns) or frame_names(given)

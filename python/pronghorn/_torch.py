@@ -214,7 +214,9 @@ class Case:
         yield self.inputs
         yield from self.others
         yield {**self.inputs, **{name: -value for name, value in real.items()}}
-        yield {name: value.flip(*range(1, value.ndim)) for name, value in self.inputs.items()}
+        yield {
+            name: value.flip(*range(1, value.ndim)) if value.ndim > 1 else value for name, value in self.inputs.items()
+        }
 
 
 _Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
@@ -424,10 +426,8 @@ def _tensor(module: torch.nn.Module, name: str, value: Any) -> torch.Tensor:
         tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
         raise InputError(f"the example's {name} is no tensor of numbers: {first_line(error)}") from None
-    if tensor.ndim < 2 or tensor.shape[0] < 1:
-        raise InputError(
-            f"the example's {name} has shape {list(tensor.shape)}: give the batch first, and an image at least"
-        )
+    if tensor.ndim < 1 or tensor.shape[0] < 1:
+        raise InputError(f"the example's {name} has shape {list(tensor.shape)}: give the batch first, and one at least")
     if tensor.is_floating_point():
         tensor = tensor.to(torch.float32)
     weight = next(chain(module.parameters(), module.buffers()), tensor)

@@ -24,7 +24,7 @@ from pronghorn.onnx.apart import keeps_apart
 from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
-from pronghorn.onnx.input_shape import ShapeOption, apply_shapes, fix_batch, refuse_large, refuse_sizes
+from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.masks import attended, scored
@@ -193,6 +193,7 @@ def _imported(
     names = class_names(proto.graph)
     wanted, row = _cut(proto, output)
     refuse_left_out(entry.name for entry in proto.graph.input)
+    add_features(proto, opset)
     apply_shapes(proto, shape, of_samples)
     encoded = encode_categories(proto, opset)
     refuse_sizes(proto)

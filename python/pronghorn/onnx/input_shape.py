@@ -8,7 +8,7 @@ import operator
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.lowering import MAX_ELEMENTS
@@ -19,6 +19,9 @@ NARROW = [kind for name, kind in TensorProto.DataType.items() if name.startswith
 
 OF_KNOWN_TYPES = ("DictVectorizer", "LabelEncoder", "RegexFullMatch")
 """Operators at which the inference of onnx ends the process where the type of their input is not known."""
+
+SQUEEZE_READS_AXES = 13
+"""The opset since which axes are an input of Squeeze."""
 
 ShapeOption = Mapping[str, Sequence[int]] | Sequence[int] | None
 
@@ -57,6 +60,32 @@ def apply_shapes(proto: ModelProto, shape: ShapeOption, of_samples: ShapeOption 
         given = _given_shape(entry.name, shape) or _fitting(entry, of_samples)
         if given is not None and _is_tensor(entry):
             _apply_shape(entry, given)
+
+
+def add_features(proto: ModelProto, opset: int) -> None:
+    """Gives inputs of a number a row, `(batch)`, a second dimension of one, which a Squeeze takes away again."""
+    graph = proto.graph
+    for entry in graph.input:
+        dims = entry.type.tensor_type.shape.dim
+        if not _is_tensor(entry) or len(dims) != 1 or dims[0].dim_value > 1:
+            continue
+        dims.add().dim_value = 1
+        within, axes = f"{entry.name}/number", f"{entry.name}/axes"
+        _rename(graph, entry.name, within)
+        if opset < SQUEEZE_READS_AXES:
+            node = helper.make_node("Squeeze", [entry.name], [within], name=within, axes=[1])
+        else:
+            graph.initializer.append(helper.make_tensor(axes, TensorProto.INT64, [1], [1]))
+            node = helper.make_node("Squeeze", [entry.name, axes], [within], name=within)
+        graph.node.insert(0, node)
+
+
+def _rename(graph: GraphProto, before: str, after: str) -> None:
+    """Another name of a value wherever nodes read it."""
+    for node in graph.node:
+        node.input[:] = [after if name == before else name for name in node.input]
+        for inner in graphs_of(node):
+            _rename(inner, before, after)
 
 
 def _is_tensor(entry: ValueInfoProto) -> bool:
