@@ -611,12 +611,12 @@ def test_models_that_scale_bytes_get_them(first: str) -> None:
         "Sub": [node("Sub", "x middle", "c"), node("Div", "c many", "s")],
     }[first]
     nodes = [*before, node("Gemm", "s w", "y")]
-    constants = {"many": np.float32(255), "few": np.float32(1 / 255), "middle": np.float32(127), "w": floats(6, 4)}
+    constants = {"many": np.float32(255), "few": np.float32(1 / 255), "middle": np.float32(127), "w": floats(64, 4)}
     used = {name for each in nodes for name in each.input}
     kept = {name: array for name, array in (constants | {"shape": np.array([0, -1])}).items() if name in used}
-    pixels = np.random.default_rng(4).integers(0, 256, (20, 6)).astype(np.float32)
+    pixels = np.random.default_rng(4).integers(0, 256, (20, 64)).astype(np.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pronghorn.load(model(nodes, ("N", 6), kept), samples=pixels)
+        pronghorn.load(model(nodes, ("N", 64), kept), samples=pixels)
     with pytest.warns(InputWarning, match="whole numbers up to 255"):
-        pronghorn.load(model([node("Gemm", "x w", "y")], ("N", 6), {"w": constants["w"]}), samples=pixels)
+        pronghorn.load(model([node("Gemm", "x w", "y")], ("N", 64), {"w": constants["w"]}), samples=pixels)

@@ -209,10 +209,11 @@ def test_keras_moves_indices_below_zero() -> None:
     check(mixed(nodes, {"x": (INT64, ("N", 3))}, constants), {"x": whole(5, 20, 3)})
 
 
+@pytest.mark.parametrize("depth", [np.int64(4), np.array([4]), np.array([4], np.int32)])
 @pytest.mark.parametrize("opset", [11, 17])
-def test_one_hot(opset: int) -> None:
+def test_one_hot(opset: int, depth: Any) -> None:
     nodes = [node("OneHot", "x depth values", "o", axis=-1), node("Flatten", "o", "f"), node("Gemm", "f w", "y")]
-    constants = {"depth": np.int64(4), "values": np.array([0, 1], np.float32), "w": floats(8, 2)}
+    constants = {"depth": depth, "values": np.array([0, 1], np.float32), "w": floats(8, 2)}
     imported = check(mixed(nodes, {"x": (INT64, ("N", 2))}, constants, opset), {"x": whole(4, 20, 2)})
     # Others are from the end, or nowhere.
     for other in (4, -1):
@@ -799,6 +800,8 @@ def pipeline_of(loaded: pronghorn.Model) -> onnx.ModelProto:
 
 def test_a_wrong_table_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The import is compared with the file on rows as their owner has them."""
+    # Its weights tell the categories well apart.
+    monkeypatch.setitem(globals(), "RANDOM", np.random.default_rng(4))
     one_of = categories._one_of
     monkeypatch.setattr(categories, "_one_of", lambda found: None if one_of(found) is None else 0)
     loaded = pronghorn.load(pipeline(), samples=table(60))
@@ -842,3 +845,43 @@ def test_three_parties_take_numbers_alone() -> None:
     loaded = pronghorn.load(pipeline(), samples=table(40))
     with pytest.raises(PlanError, match="take numbers alone"):
         _multikey_plan.MultiKeyPlan(loaded)
+
+
+def coded(default: float) -> onnx.ModelProto:
+    """As scikit-learn exports an OrdinalEncoder beside a number, before a logistic regression."""
+    codes: dict[str, Any] = {"keys_strings": ["a", "b", "c", "d"], "values_floats": [0.0, 1.0, 2.0, 3.0]}
+    nodes = [
+        node("LabelEncoder", "k", "e", **codes, default_float=default, domain=ML),
+        node("Concat", "e x", "j", axis=1),
+        node("Gemm", "j w b", "s"),
+        node("Sigmoid", "s", "y"),
+    ]
+    constants = {"w": np.array([[0.5], [1.0]], np.float32), "b": np.array([-0.7], np.float32)}
+    return mixed(nodes, {"k": (TEXT, ("N", 1)), "x": (FLOAT, ("N", 1))}, constants)
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+@pytest.mark.parametrize("default", [-1.0, 9.0])
+def test_categories_that_no_sample_has_are_within_ranges(default: float, trust: str) -> None:
+    """Others, too, where the encoder has a code for them: no layer clamps what it makes of them."""
+    network = pronghorn.load(coded(default), samples={"k": texts(["a", "b"], 200, 1), "x": floats(200, 1)})
+    rows = {"k": np.array([["a"], ["c"], ["d"], ["?"]], object), "x": np.zeros((4, 1), np.float32)}
+    wanted = 1 / (1 + np.exp(0.7 - 0.5 * np.array([0, 2, 3, default])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        with pronghorn.serve(network, "127.0.0.1:0", trust) as server:
+            found = pronghorn.connect(server.address, trust).classify(rows).outputs
+    np.testing.assert_allclose(found[:, -1], wanted, atol=0.01)
+
+
+def test_samples_are_made_of_few_with_many_categories() -> None:
+    categories = Categories((Category(0, range(1000), "refused"), Category(1, (5, 7), "zeros")), (3,))
+    samples = categories.encode(np.array([[3, 5, 1.5], [4, 5, 2.5]], object), (1003,), "x")
+    completed = categories.completed(samples)
+    assert len(completed) == 2 + 256
+    assert np.array_equal(completed[:2], samples)
+    # Each has a number of a sample, and one category more.
+    assert set(completed[:, -1].tolist()) == {1.5, 2.5}
+    assert (completed[:, :1000].sum(axis=1) == 1).all()
+    assert not completed[-1, 1000:1002].any()
+    assert completed[-2, 1000:1002].tolist() in ([0.0, 1.0], [1.0, 0.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,44 @@ def test_scales_go_before_even_powers(power: NodeProto, kind: str, read: str) ->
         check(table([node("Sub", "x t", "d"), power, node(kind, read, "y")], c=factor, **numbers))
     both = [node("Sub", "x t", "d"), power, node(kind, read, "v"), node("Add", "v q", "y")]
     check(table(both, c=factors, **numbers))
+
+
+def test_scales_go_before_powers_where_something_takes_them_up() -> None:
+    """Elsewhere they would be layers of their own."""
+
+    def layers(*nodes: NodeProto, **constants: np.ndarray) -> int:
+        graph = json.loads(check(table([*nodes], **constants)).graph_json)
+        return sum(each["op"]["kind"] == "affine" for each in graph["nodes"])
+
+    numbers = {"c": np.abs(floats(4)) + 0.1, "t": floats(4), "m": floats(4, 4)}
+    assert layers(node("Mul", "x x", "q"), node("Mul", "q c", "y"), c=numbers["c"]) == 1
+    before = [node("Sub", "x t", "d"), node("Mul", "d d", "q")]
+    # The summand and the factor become one map before the square.
+    moved = check(table([*before, node("Mul", "q c", "y")], c=numbers["c"], t=numbers["t"]))
+    assert [each["op"]["kind"] for each in json.loads(moved.graph_json)["nodes"]][-1] == "square"
+    # One square, whose many scales are behind it.
+    wide = {"c": np.abs(floats(3, 1, 4)) + 0.1, "t": floats(4), "s": np.array([-1, 1, 1, 4])}
+    rows = [node("Reshape", "x s", "r"), node("Sub", "r t", "d"), node("Mul", "d d", "q"), node("Mul", "q c", "y")]
+    kinds = [each["op"]["kind"] for each in json.loads(check(table(rows, **wide)).graph_json)["nodes"]]
+    assert kinds[-1] == "affine"
+
+
+def test_magnitudes_of_scaled_values() -> None:
+    nodes = [node("Sub", "x t", "d"), node("Abs", "d", "a"), node("Div", "a c", "y")]
+    made = check(table(nodes, c=np.abs(floats(4)) + 0.1, t=floats(4)))
+    assert json.loads(made.graph_json)["nodes"][-1]["op"]["kind"] != "affine"
+
+
+def test_names_of_values_that_are_made_are_free() -> None:
+    nodes = [
+        node("Sub", "x t", "d"),
+        node("Mul", "d d", "q"),
+        node("Div", "q c", "y0"),
+        node("Add", "y0 y0/factor", "y1"),
+        node("Neg", "x", "y0/scaled"),
+        node("Add", "y1 y0/scaled", "y"),
+    ]
+    check(table(nodes, **{"c": np.abs(floats(4)) + 0.1, "t": floats(4), "y0/factor": floats(4)}))
 
 
 @pytest.mark.parametrize("kind", ["Mul", "Div"])

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -655,3 +656,71 @@ def test_values_of_one_sign_may_have_the_other() -> None:
     others = np.array([[0.02], [0.04], [0.06]], np.float32)
     found, wanted = loaded.compiled("two-party").run_oracle(others, None)[1], loaded.run_float(others)
     np.testing.assert_allclose(np.reshape(found, wanted.shape), wanted, atol=0.02)
+
+
+UNLIKE = np.array([1e5, 50, 0.5, 3], np.float32)
+"""Sizes of columns: an income, an age, a share, a count."""
+
+ON_COLUMNS: dict[str, list[onnx.NodeProto]] = {
+    "product": [
+        node("Gather", "x first", "a", axis=1),
+        node("Gather", "x second", "b", axis=1),
+        node("Mul", "a b", "p"),
+        node("Div", "p unit", "q"),
+    ],
+    "product of standardised": [
+        node("Sub", "x means", "c"),
+        node("Div", "c spreads", "s"),
+        node("Gather", "s first", "a", axis=1),
+        node("Gather", "s second", "b", axis=1),
+        node("Mul", "a b", "p"),
+        node("Concat", "p s", "q", axis=1),
+    ],
+    "logarithms": [node("Add", "x one", "o"), node("Log", "o", "q")],
+    "squares": [node("Mul", "x x", "p"), node("Div", "p squares", "q")],
+    "embedded": [
+        node("Unsqueeze", "x axis", "u"),
+        node("Mul", "u embedding", "e"),
+        node("Relu", "e", "r"),
+        node("Flatten", "r", "q"),
+    ],
+}
+
+
+@pytest.mark.parametrize("form", ON_COLUMNS)
+def test_functions_of_unlike_columns(form: str) -> None:
+    """Products and functions of raw features, which no layer reads before."""
+    draw = np.random.default_rng(11)
+    table = UNLIKE * draw.lognormal(0, 0.5, (500, 4)).astype(np.float32)
+    constants: dict[str, Any] = {"first": np.array([0]), "second": np.array([3]), "one": np.float32(1)}
+    constants |= {"unit": np.float32(1e5), "axis": np.array([2]), "squares": UNLIKE**2, "means": UNLIKE}
+    constants |= {"spreads": UNLIKE / 2, "embedding": (draw.normal(size=(4, 3)) / UNLIKE[:, None]).astype(np.float32)}
+    count = {"product": 1, "product of standardised": 5, "embedded": 12}.get(form, 4)
+    constants["w"] = draw.normal(size=(count, 2)).astype(np.float32)
+    nodes = [*ON_COLUMNS[form], node("Gemm", "q w", "y")]
+    used = {name for each in nodes for name in each.input}
+    proto = model(nodes, ("N", 4), {name: array for name, array in constants.items() if name in used})
+    loaded = pronghorn.load(proto, samples=table[:400])
+    expected = loaded.plan("two-party").expected_error
+    assert expected.error <= 1.5 * expected.aim
+    assert loaded.verify(table[400:], trust="two-party", secure=False).relative_error < 3 * expected.aim
+
+
+def test_numbers_that_float32_does_not_hold_are_named() -> None:
+    """Times in seconds, of ten minutes: the network sees few different numbers."""
+    proto = model([node("Gemm", "x w", "y")], ("N", 2), {"w": np.ones((2, 1), np.float32)})
+    seconds = 1_700_000_000 + np.arange(600.0)
+    for rows in (np.c_[np.arange(600.0), seconds], np.c_[np.arange(600), seconds].astype(np.int64)):
+        with pytest.warns(InputWarning, match=r"samples\[:, 1\] has numbers near 1.7e\+09 that differ by 599"):
+            pronghorn.load(proto, samples=rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)
+        pronghorn.load(proto, samples=np.c_[np.arange(600.0), np.arange(600) % 7 + 1e5])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_tables_of_whole_numbers_are_no_pixels(kind: type) -> None:
+    proto = model([node("Gemm", "x w", "y")], ("N", 3), {"w": np.ones((3, 1), np.float32)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InputWarning)
+        pronghorn.load(proto, samples=RANDOM.integers(0, 200, (300, 3)).astype(kind))

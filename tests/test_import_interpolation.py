@@ -110,3 +110,11 @@ def test_a_network_equals_the_oracle(coordinates: str, trust: str) -> None:
     assert report.disagreements == 0
     assert math.isfinite(report.expected_error)
     assert report.expected_error < 0.1
+
+
+@pytest.mark.parametrize(("mode", "size", "scale"), [("linear", 2, 0.75), ("linear", 4, 0.4), ("nearest", 3, 0.5)])
+def test_one_place_that_is_left(mode: str, size: int, scale: float) -> None:
+    """It has the first place's value, whatever the part is that is cut off."""
+    options = {"mode": mode, "coordinate_transformation_mode": "pytorch_half_pixel"}
+    constants = {"s": np.array([1, 1, 1, scale], np.float32)}
+    check(model([node("Resize", "x - s", "y", **options)], ("N", 2, 3, size), constants))

@@ -731,3 +731,14 @@ def test_einsum_of_a_constant(equation: str, shape: tuple[Any, ...], constant: t
 def test_other_equations_are_refused(equation: str) -> None:
     with pytest.raises(UnsupportedModelError, match=r"equation|batch"):
         import_onnx(model([node("Einsum", "x c", "y", equation=equation)], ("N", 3, 3), {"c": around(3, 3)}))
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (1, 1), (3,)])
+def test_a_computed_addend_of_a_gemm(shape: tuple[int, ...]) -> None:
+    """As distances of K-means have it."""
+    nodes = [
+        node("ReduceSumSquare", "x", "q", axes=[1], keepdims=1),
+        node("Mul", "q c", "c0"),
+        node("Gemm", "x w c0", "y", alpha=-2.0, beta=0.5, transB=1),
+    ]
+    check(model(nodes, ("N", 5), {"w": floats(3, 5), "c": floats(*shape)}))

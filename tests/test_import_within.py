@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -399,3 +400,25 @@ def test_ciphertexts_have_no_such_function() -> None:
         network("gates").plan("encrypted")
     with pytest.raises(PlanError, match="is no polynomial"):
         load(GOING_ON["percentages"], ROWS, CONSTANTS | OF_GOING_ON).plan("encrypted")
+
+
+@pytest.mark.parametrize("scale", [10, 100])
+@pytest.mark.parametrize("form", ["softmax", "exp of logarithms"])
+def test_steep_softmaxes(scale: int, form: str) -> None:
+    """Powers far below the largest count for nothing, and take no bits of the others."""
+    draw = np.random.default_rng(17)
+    last = [node("Softmax", "s", "p", axis=1)]
+    if form != "softmax":
+        last = [
+            node("ReduceLogSumExp", "s", "l", axes=[1]),
+            node("Sub", "s l", "d"),
+            node("Reshape", "d row", "f"),
+            node("Exp", "f", "p"),
+        ]
+    constants: dict[str, Any] = {"w": (scale * draw.normal(size=(4, 4))).astype(np.float32)}
+    constants |= {"v": draw.normal(size=(4, 2)).astype(np.float32)}
+    constants |= {} if form == "softmax" else {"row": np.array([0, 4])}
+    proto = model([node("Gemm", "x w", "s"), *last, node("Gemm", "p v", "y")], ("N", 4), constants)
+    rows = draw.normal(size=(300, 4)).astype(np.float32)
+    found = pronghorn.load(proto, samples=rows[:200]).verify(rows[200:], trust="two-party", secure=False)
+    assert found.relative_error < 0.06

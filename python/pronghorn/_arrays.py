@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._columns import frame_names, in_order, listed, places, refuse_lazy
+from pronghorn._rounding import warn_of_rounding
 from pronghorn.errors import InputError
 
 Array = npt.NDArray[Any]
@@ -73,6 +74,7 @@ def as_inputs(
         where = f"the first is {found[place]} at {_where(what, place, names)}"
         advice = ": fill in missing values first" if np.isnan(found[place]) else ""
         raise InputError(f"{what} hold infinite values or NaN: {where}{advice}")
+    warn_of_rounding(found, what, names)
     return inputs
 
 

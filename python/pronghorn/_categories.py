@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from pronghorn._columns import MOST_WHOLE, is_name
 from pronghorn._headers import TRUTHS
+from pronghorn._rounding import warn_of_rounding
 from pronghorn.errors import InputError, InputWarning
 
 Array = npt.NDArray[Any]
@@ -26,6 +27,9 @@ Others = Literal["refused", "zeros", "alike"]
 
 MOST_ENCODED = 1 << 30
 """Numbers that rows are encoded as at once, at most: 4 GiB."""
+MOST_ABSENT, MOST_MADE = 256, 1 << 22
+"""Samples that are made of others with categories that none has, at most, and numbers in them, unless there are as many
+of others."""
 SHOWN = 10
 """Categories in a message, at most."""
 MOST_DIGITS = 30
@@ -158,7 +162,9 @@ class Categories:
             name = f"{names[place]!r} of {what}" if len(names) == flat.shape[1] else f"{what}[:, {place}]"
             category = categories.get(place)
             if category is None:
-                found[:, column] = _numbers(flat[:, place], name)
+                numbers = _numbers(flat[:, place], name)
+                warn_of_rounding(numbers.reshape(-1, 1), name)
+                found[:, column] = numbers
                 column += 1
                 continue
             indices = category.find(flat[:, place], name)
@@ -175,6 +181,34 @@ class Categories:
             for place, name in enumerate(names)
             for value in (categories[place].values if place in categories else (None,))
         )
+
+    def completed(self, samples: Floats) -> Floats:
+        """Encoded samples, and some of them again with categories that no sample has, and with values that are none
+        where the model has results for these: ranges of a plan hold what the model makes of them.
+        """
+        flat, column = samples.reshape(len(samples), -1), 0
+        absent = list[tuple[slice, int | None]]()
+        categories = {category.place: category for category in self.each}
+        for place in range(int(np.prod(self.row_shape))):
+            category = categories.get(place)
+            columns = slice(column, column + (1 if category is None else len(category.values)))
+            column = columns.stop
+            if category is None:
+                continue
+            part = flat[:, columns]
+            absent += [(columns, index) for index in np.flatnonzero(~part.any(axis=0)).tolist()]
+            if category.others != "refused" and part.any(axis=1).all():
+                absent.append((columns, None))
+        # Of the many of embeddings some.
+        most = min(MOST_ABSENT, max(len(flat), MOST_MADE // flat.shape[1]))
+        some = np.linspace(0, len(absent) - 1, min(len(absent), most)).astype(int).tolist()
+        chosen = [absent[at] for at in some]
+        made = flat[np.linspace(0, len(flat) - 1, len(chosen)).astype(int)]
+        for row, (columns, index) in zip(made, chosen, strict=True):
+            row[columns] = 0.0
+            if index is not None:
+                row[columns.start + index] = 1.0
+        return np.concatenate([flat, made]).reshape(-1, *samples.shape[1:])
 
     def decode(self, encoded: Floats) -> Array | None:
         """The rows that `encode` made these of, `(images, values)`; None where a value is of no category."""

@@ -96,8 +96,11 @@ class Case:
         """The name of the module's class."""
         return type(self.module).__name__
 
-    def exports(self) -> Iterator[Exported]:
+    def exports(self, alone: bool = False) -> Iterator[Exported]:
         """The module by each exporter that is installed and can take it, the newer one first.
+
+        Args:
+            alone: with one image, whatever else it takes.
 
         Raises:
             ExportError: no exporter can.
@@ -105,7 +108,7 @@ class Case:
         failures = []
         for exporter, export in _exporters().items():
             try:
-                proto = self._export(export)
+                proto = self._export(export, alone)
             except Exception as error:
                 failures.append(f"{exporter}: {_cause(error)}")
                 continue
@@ -119,10 +122,12 @@ class Case:
                 + ("" if DYNAMO in _exporters() else f"; or try torch's newer exporter: {_NEWER}"),
             )
 
-    def _export(self, export: _Export) -> onnx.ModelProto:
+    def _export(self, export: _Export, alone: bool) -> onnx.ModelProto:
         """The module with any number of images; where it takes one alone, with that."""
         with _evaluating(self.module):
             case = replace(self, module=_with_plain_weights(self.module))
+            if alone:
+                return export(case, 1)
             try:
                 return export(case, 2)
             except Exception:

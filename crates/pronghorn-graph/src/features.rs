@@ -285,11 +285,19 @@ pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
         Op::Take { axis: 0, indices } if graph.nodes[at].inputs == [0] => Some(indices),
         _ => None,
     };
-    let of_images = graph.nodes.iter().filter_map(|node| match node.op {
-        Op::Reshape if node.shape.len() > 1 => part(node.inputs[0]),
-        _ => None,
+    let slides = |op: &Op| {
+        matches!(
+            op,
+            Op::Conv { .. } | Op::MaxPool { .. } | Op::AveragePool { .. }
+        )
+    };
+    let of_images = graph.nodes.iter().enumerate().filter_map(|(index, node)| {
+        // A row in one of several dimensions is a row, unless windows slide over it.
+        let is_row = node.shape.iter().filter(|&&size| size > 1).count() < 2;
+        let is_image = !is_row || graph.readers(index).any(|(_, reader)| slides(&reader.op));
+        (node.op == Op::Reshape && is_image).then(|| part(node.inputs[0]))
     });
-    of_images.cloned().collect()
+    of_images.flatten().cloned().collect()
 }
 
 /// The features that have one value on all samples; none with too few rows.

@@ -3,6 +3,7 @@
 //! All are exact but for the rounding of folded weights to `f32`.
 
 mod affine;
+pub mod columns;
 mod dead;
 mod dense;
 mod identity;
@@ -19,7 +20,7 @@ use crate::graph::{Graph, Node, Op, Tensor};
 /// Nodes that are left `Affine` become layers of one factor a channel in fixed point.
 pub fn run(graph: &Graph) -> Graph {
     let graph = until_done(graph, &PASSES);
-    let moved = until_done(&graph, &[&PASSES[..], &[selections::pass]].concat());
+    let moved = with_columns_apart(&graph, Joins::Yes);
     // A map that nothing takes up behind a selection is better before it.
     match layers(&moved) < layers(&graph) {
         true => moved,
@@ -27,9 +28,29 @@ pub fn run(graph: &Graph) -> Graph {
     }
 }
 
+/// All passes, with maps of a row behind the selections of its columns, also where that takes more
+/// layers: each column may be on a scale of its own there.
+pub fn with_columns_apart(graph: &Graph, joins: Joins) -> Graph {
+    let passes = match joins {
+        Joins::Yes => &PASSES[..],
+        Joins::No => &PASSES[1..],
+    };
+    until_done(graph, &[passes, &[selections::pass]].concat())
+}
+
+/// Whether operators of one kind on parts of a row become one operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joins {
+    /// They do: thousands of products are one.
+    Yes,
+    /// They stay apart, as [`columns`] has cut them.
+    No,
+}
+
 /// Rewrites of a graph, for each of its nodes.
 const MOST_REWRITES: usize = 64;
 
+/// The first joins operators.
 const PASSES: [fn(&mut Graph) -> bool; 9] = [
     together::join,
     identity::drop,

@@ -239,6 +239,42 @@ fn scales_of_features_go_past_the_repetition_of_a_row() {
     assert_eq!(left(&net), ["Input", "Reshape", "Take", "Affine", "Square"]);
 }
 
+/// The same behind a selection of columns, and behind columns beside themselves.
+#[test]
+fn scales_of_features_go_past_selections_before_a_repetition() {
+    for joined in [false, true] {
+        let mut net = Net::new(&[6], 1);
+        let raw = net.affine(0, 6);
+        let mut some = net.take(raw, 0, &[4, 0, 1]);
+        if joined {
+            some = net.concat(&[some, raw], 0);
+        }
+        let count = net.shape(some)[0];
+        let row = net.push(Op::Reshape, &[some], vec![1, count]);
+        let rows = net.take(row, 0, &[0, 0, 0]);
+        let apart = net.affine(rows, 3 * count);
+        net.same(Op::Square, apart);
+        let left = left(&net);
+        let maps = left.iter().filter(|name| **name == "Affine").count();
+        assert_eq!(maps, 1, "{left:?}");
+    }
+}
+
+/// Each reader of raw features takes their scales up.
+#[test]
+fn several_maps_of_features_take_their_scales_up() {
+    let mut net = Net::new(&[5], 1);
+    let raw = net.affine(0, 5);
+    let [one, other] = [net.affine(raw, 5), net.affine(raw, 5)];
+    let [one, other] = [net.same(Op::Relu, one), net.same(Op::Square, other)];
+    let both = net.add(one, other);
+    let wide = net.dense(raw, 5);
+    net.add(both, wide);
+    let left = left(&net);
+    let maps = left.iter().filter(|name| **name == "Affine").count();
+    assert_eq!(maps, 2, "{left:?}");
+}
+
 /// What a layer does not read behind them stays one map before them.
 #[test]
 fn scales_of_columns_that_nothing_takes_up_stay() {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from pronghorn import _check, _native, _torch
 from pronghorn._arrays import Inputs, as_inputs, as_numbers, joined
 from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._columns import as_input, counted, frame_names, listed, of_model, unusable
+from pronghorn._data import is_table_row
 from pronghorn._float import run_float
 from pronghorn._inputs import (
     BYTES,
@@ -114,8 +115,9 @@ def _shapes_of(samples: Inputs | None) -> ShapeOption:
     """The shapes of samples, the batch being 1, as far as they are arrays of some dimensions."""
 
     def shape_of(part: object) -> tuple[int, ...]:
-        sizes: Sequence[int] = getattr(part, "shape", ())
-        return (1, *map(int, sizes[1:])) if len(sizes) > 1 else ()
+        sizes = getattr(part, "shape", None)
+        is_known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
+        return (1, *sizes[1:]) if is_known and len(sizes) > 1 else ()
 
     if isinstance(samples, Mapping):
         return {name: shape for name, part in samples.items() if (shape := shape_of(part))}
@@ -163,7 +165,7 @@ def _load_module(cases: Iterable[_torch.Case], options: PlanOptions, *, shape: S
     refusals, failures = list[UnsupportedModelError](), list[ExportError]()
     for case in cases:
         try:
-            for exported in case.exports():
+            for exported in _exports(case, refusals):
                 try:
                     model = load_with(exported.proto, options, shape=shape, output=output)
                 except UnsupportedModelError as error:
@@ -176,6 +178,19 @@ def _load_module(cases: Iterable[_torch.Case], options: PlanOptions, *, shape: S
         except ExportError as error:
             failures.append(error)
     raise [*refusals, *failures][0]
+
+
+def _exports(case: _torch.Case, refusals: Sequence[UnsupportedModelError]) -> Iterator[_torch.Exported]:
+    """The module with any number of images; where shapes in it do not go together, as it counts the example's images,
+    with one.
+
+    Args:
+        refusals: of the models so far.
+    """
+    before = len(refusals)
+    yield from case.exports()
+    if any(error.operator not in error.unsupported for error in refusals[before:]):
+        yield from case.exports(alone=True)
 
 
 class Model(Shaped):
@@ -325,7 +340,8 @@ class Model(Shaped):
         # An input for each column has its name.
         known = self.columns_of(list(samples) if isinstance(samples, Mapping) else frame_names(samples))
         prepared = self._as_inputs(samples, "samples", known)
-        if not self.categories.each and not (self.takes_integers or self._imported.scales_bytes):
+        takes_bytes = self.takes_integers or self._imported.scales_bytes
+        if not (self.categories.each or takes_bytes or is_table_row(self.network_shape)):
             warn_of_pixels(prepared, stacklevel)
         self._warn_of_fractions(prepared, stacklevel)
         names = tuple(columns or ()) or known or frame_names(samples)
@@ -442,7 +458,7 @@ class Model(Shaped):
         if options not in self._compiled:
             self._compare(stacklevel)
             with native_errors(PlanError):
-                self._compiled[options] = self._native.compile(options)
+                self._compiled[options] = self._native.compile(self._for_core(options))
             ExpectedError.of(self._compiled[options]).warn(stacklevel)
             Traffic.of(self._compiled[options]).warn(stacklevel)
             if options.rounding == "dithered" and not self._compiled[options].is_dithered:
@@ -453,6 +469,12 @@ class Model(Shaped):
                     stacklevel=stacklevel,
                 )
         return self._compiled[options]
+
+    def _for_core(self, options: PlanOptions) -> PlanOptions:
+        """The options with samples of all categories."""
+        if options.samples is None or not self.categories.each:
+            return options
+        return options.changed(samples=self.categories.completed(options.samples))
 
     def verify(
         self,

@@ -6,7 +6,7 @@ import copy
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
@@ -70,6 +70,13 @@ def read(model: Source) -> tuple[ModelProto, int, str]:
         proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
         _refuse_bytes(proto)
     return proto, opset, name
+
+
+def free_name(name: str, *taken: Container[str]) -> str:
+    """The name, or a longer one where a value of the model has it."""
+    while any(name in names for names in taken):
+        name += "'"
+    return name
 
 
 def initializers(tensors: Iterable[TensorProto]) -> dict[str, npt.NDArray[Any]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 import numpy as np
 from onnx import NodeProto, helper
@@ -13,12 +15,16 @@ from pronghorn.onnx.endings import CLASSIFIER, ending, last_ending, numbers_of
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.normalisation_pattern import normalisation
 from pronghorn.onnx.operators import before_layers
+from pronghorn.onnx.reading import free_name
 from pronghorn.onnx.recognition import recognised
 from pronghorn.onnx.registry import name_of
 from pronghorn.onnx.softmaxes import softmax
 
 EVEN = (2, 4, 6, 8)
 """Exponents of powers that a scale may go before."""
+
+ROLES = ("factor", "scaled", "exponent")
+"""Of values that such a power is made of."""
 
 
 def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
@@ -30,19 +36,25 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     * Means of values that are stacked before the batch: of these values.
     * GatherND and the transpositions around it.
     * ConvTranspose and BatchNormalization: one ConvTranspose, whose weights join `constants`.
-    * Powers that are divided by a constant each: of values that are divided by its root.
+    * Even powers and magnitudes that are divided by a constant each: of values that are divided by its root.
 
     The replaced nodes stay where others may read them.
     """
     nodes = list(nodes)
     makers = _makers(nodes)
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
+    scaled_power = partial(_scaled_power, readers=Counter(name for node in nodes for name in set(node.input)))
 
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
-        ways = () if one else (normalisation, softmax, choice, ending, _stacked, _scaled_power)
+        ways = () if one else (normalisation, softmax, choice, ending, _stacked, scaled_power)
         several = next((made for way in ways if (made := way(node, makers, constants))), None)
-        ways_of_one = (_gathered(node, makers), _normalised(node, makers, constants), _columns(node, constants), node)
+        ways_of_one = (
+            _gathered(node, makers),
+            _normalised(node, makers, constants),
+            _columns(node, makers, constants),
+            node,
+        )
         return several or [one or next(each for each in ways_of_one if each is not None)]
 
     return _with_last_endings([made for node in nodes for made in replaced(node)], constants)
@@ -94,7 +106,8 @@ def _stacked(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str,
         numbers_of(part, "axes", constants) != [0] for part in parts if part is not None
     ):
         return None
-    name, total, share = node.name or node.output[0], f"{node.output[0]}/total", f"{node.output[0]}/share"
+    name = node.name or node.output[0]
+    total, share = (free_name(f"{node.output[0]}/{part}", makers, constants) for part in ("total", "share"))
     if name_of(node) == "ReduceSum":
         return [helper.make_node("Sum", values, node.output, name=name)]
     constants[share] = np.asarray(1 / len(values), np.float32)
@@ -104,9 +117,13 @@ def _stacked(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str,
     ]
 
 
-def _scaled_power(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> list[NodeProto] | None:
-    """An even power of values that is divided by a positive constant each, or multiplied, as the power of values that
-    the constant's root has scaled: their ranges are alike then. Distances of naive Bayes are so.
+def _scaled_power(
+    node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array], readers: Mapping[str, int]
+) -> list[NodeProto] | None:
+    """An even power, or a magnitude, of values that is divided by a positive constant each, or multiplied: that of
+    values which the constant's root has scaled, so that their ranges are alike. Distances of naive Bayes are so.
+
+    It is left where nothing before it takes the factor up, which would be a layer of its own.
     """
     kind, inputs = name_of(node), list(node.input)
     if kind == "Mul" and inputs[0] in constants:
@@ -116,22 +133,44 @@ def _scaled_power(node: NodeProto, makers: dict[str, NodeProto], constants: dict
     exponent = 0 if power is None else _even_exponent(power, constants)
     if power is None or given is None or exponent == 0 or given.dtype.kind != "f" or given.size < 2:
         return None
+    if readers[power.output[0]] > 1 or not _takes_up(makers.get(power.input[0]), given, constants):
+        return None
     sign = -1 if kind == "Div" else 1
     with np.errstate(all="ignore"):
         factor = given.astype(np.float64) ** (sign / exponent)
         factor = factor.astype(np.float32)
     if not (np.isfinite(factor).all() and (factor > 0).all()):
         return None
-    role, scaled, name = (f"{node.output[0]}/{part}" for part in ("factor", "scaled", "exponent"))
-    constants[role], constants[name] = factor, np.asarray(exponent, np.float32)
-    return [
-        helper.make_node("Mul", [power.input[0], role], [scaled], name=f"{node.name or node.output[0]}/scaled"),
-        helper.make_node("Pow", [scaled, name], node.output, name=node.name or node.output[0]),
-    ]
+    role, scaled, number = (free_name(f"{node.output[0]}/{part}", makers, constants) for part in ROLES)
+    constants[role], title = factor, node.name or node.output[0]
+    before = helper.make_node("Mul", [power.input[0], role], [scaled], name=f"{title}/scaled")
+    if exponent == 1:
+        return [before, helper.make_node("Abs", [scaled], node.output, name=title)]
+    constants[number] = np.asarray(exponent, np.float32)
+    return [before, helper.make_node("Pow", [scaled, number], node.output, name=title)]
 
 
-def _even_exponent(node: NodeProto, constants: dict[str, Array]) -> int:
-    """The even whole exponent of a power of a value; 0 for all else."""
+def _takes_up(before: NodeProto | None, factor: Array, constants: Mapping[str, Array]) -> bool:
+    """Whether a node that makes a value takes a factor of it into its constants, which have a place for each number."""
+    kind = "" if before is None else name_of(before)
+    if before is None or kind not in ("Add", "Div", "Gemm", "MatMul", "Mul", "Sub"):
+        return False
+    own = next((constants[name] for name in reversed(before.input) if name in constants), None)
+    if own is None:
+        return False
+    if kind in ("Gemm", "MatMul"):
+        outputs = constants[before.input[1]].shape if before.input[1] in constants else ()
+        return len(outputs) == 2 and factor.size == factor.shape[-1] and factor.size in outputs
+    try:
+        return np.broadcast_shapes(own.shape, factor.shape) == own.shape
+    except ValueError:
+        return False
+
+
+def _even_exponent(node: NodeProto, constants: Mapping[str, Array]) -> int:
+    """The even whole exponent of a power of a value, 1 of a magnitude, and 0 of all else."""
+    if name_of(node) == "Abs":
+        return 1
     if name_of(node) == "Mul":
         return 2 if node.input[0] == node.input[1] else 0
     exponent = constants.get(node.input[1]) if name_of(node) == "Pow" else None
@@ -140,14 +179,14 @@ def _even_exponent(node: NodeProto, constants: dict[str, Array]) -> int:
     return int(exponent.item())
 
 
-def _columns(node: NodeProto, constants: dict[str, Array]) -> NodeProto | None:
+def _columns(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:
     """Columns that scikit-learn's exporter chooses of a value, as a Gather."""
     if name_of(node) != "ai.onnx.ml.ArrayFeatureExtractor" or node.input[0] in constants:
         return None
     chosen = constants.get(node.input[1])
     if chosen is None or chosen.dtype.kind not in "iu":
         return None
-    name = f"{node.output[0]}/columns"
+    name = free_name(f"{node.output[0]}/columns", makers, constants)
     constants[name] = chosen.reshape(-1)
     return helper.make_node("Gather", [node.input[0], name], node.output, name=node.name or node.output[0], axis=-1)
 

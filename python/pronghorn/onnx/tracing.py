@@ -6,6 +6,7 @@ so that they are what they are in the file.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -304,6 +305,7 @@ class Evaluator:
         stored = {each: self._constants[each] for node in nodes for each in node.input if each in self._constants}
         if bare is not None:
             nodes = [made for node in nodes for made in self._bare(node, stored, bare)]
+        nodes = [_with_plain_depth(node, stored) for node in nodes]
         anything = helper.make_tensor_type_proto(TensorProto.UNDEFINED, None)
         inputs, outputs = ([helper.make_value_info(each, anything) for each in names] for names in (sources, [name]))
         tensors = [numpy_helper.from_array(array, each) for each, array in stored.items()]
@@ -359,6 +361,17 @@ def type_of(tensor: TypeProto.Tensor) -> np.dtype[Any]:
     """The type of an input's values."""
     kind = tensor.elem_type
     return np.dtype(object) if kind == TensorProto.STRING else helper.tensor_dtype_to_np_dtype(kind)
+
+
+def _with_plain_depth(node: NodeProto, stored: dict[str, Array]) -> NodeProto:
+    """A OneHot whose number of categories is a plain number, and no list of one, which the onnx package does not take.
+    It joins `stored`."""
+    if node.op_type != "OneHot" or node.input[1] not in stored:
+        return node
+    made = copy.deepcopy(node)
+    made.input[1] = f"{node.output[0]}/depth"
+    stored[made.input[1]] = stored[node.input[1]].reshape(())
+    return made
 
 
 def shifted(name: str, evaluator: Evaluator, row: Array | None = None) -> list[tuple[int, int]]:

@@ -3,6 +3,8 @@
 //! Tables are cut into columns that are scaled each, and put together again, or are compared with a
 //! row of each class. The inverses of [feature scales](crate::features) come before all of that.
 
+use std::collections::BTreeSet;
+
 use super::{
     affine::{by_channel, constants, tensor},
     insert, insert_behind, is_reshape, only_reader, readers, redirect,
@@ -13,9 +15,10 @@ use crate::{
 };
 
 /// Brings one affine map behind a selection or a reshape that reads it, or those before a
-/// concatenation behind it. Says whether there were any.
+/// concatenation behind it, or gives each reader of a map one of its own. Says whether there were
+/// any.
 pub(super) fn pass(graph: &mut Graph) -> bool {
-    let ways = [pass_take, pass_reshape, pass_concat];
+    let ways = [pass_take, pass_reshape, pass_concat, part];
     (1..graph.nodes.len()).any(|index| ways.iter().any(|way| way(graph, index).is_some()))
 }
 
@@ -31,15 +34,42 @@ fn pass_take(graph: &mut Graph, take: usize) -> Option<()> {
     pass_behind(graph, affine, take, &taken(&mul), &taken(&add))
 }
 
-/// `reshape(x * m + a) = reshape(x) * m + a` of a row whose map belongs to the input, such as that
-/// of feature scales: no layer before it could take the map up.
+/// `reshape(x * m + a) = reshape(x) * m + a` of a map that belongs to the input, such as that of
+/// feature scales: no layer before it could take the map up.
 fn pass_reshape(graph: &mut Graph, reshape: usize) -> Option<()> {
     let affine = *graph.nodes[reshape].inputs.first()?;
-    if !is_reshape(&graph.nodes[reshape]) || graph.nodes[affine].inputs != [0] {
+    if !is_reshape(&graph.nodes[reshape]) || !is_of_input(graph, affine) {
         return None;
     }
-    let (mul, add) = row_constants(graph, affine)?;
+    let (mul, add) = element_constants(graph, affine)?;
     pass_behind(graph, affine, reshape, &mul, &add)
+}
+
+/// Gives each of several readers of a map of the input a map of its own, where some are maps or
+/// layers, which take it up.
+fn part(graph: &mut Graph, affine: usize) -> Option<()> {
+    if !matches!(graph.nodes[affine].op, Op::Affine { .. }) || !is_of_input(graph, affine) {
+        return None;
+    }
+    let readers = readers(graph, affine)?;
+    let takes_up = |&reader: &usize| {
+        let op = &graph.nodes[reader].op;
+        matches!(op, Op::Affine { .. } | Op::Dense { .. })
+    };
+    let last = readers.iter().copied().rfind(takes_up)?;
+    if readers.len() < 2 {
+        return None;
+    }
+    let copy = graph.nodes[affine].clone();
+    insert_behind(graph, affine, copy);
+    // All read the copy now, and have moved by one.
+    graph.nodes[affine + 1].inputs = graph.nodes[affine].inputs.clone();
+    for input in &mut graph.nodes[last + 1].inputs {
+        if *input == affine + 1 {
+            *input = affine;
+        }
+    }
+    Some(())
 }
 
 /// Brings an affine map behind a node that reads it, with these constants there.
@@ -169,21 +199,31 @@ fn row_constants(graph: &Graph, affine: usize) -> Option<(Vec<f64>, Vec<f64>)> {
     }
 }
 
-/// The constants of an affine map, one an element, where it is of a row or of a reshaped input.
+/// The constants of an affine map, one an element, where it is of a row or belongs to the input.
 fn element_constants(graph: &Graph, affine: usize) -> Option<(Vec<f64>, Vec<f64>)> {
-    let Node {
-        op, inputs, shape, ..
-    } = &graph.nodes[affine];
-    let &[source] = inputs.as_slice() else {
-        return None;
-    };
-    let is_reshaped_input = is_reshape(&graph.nodes[source]) && graph.nodes[source].inputs == [0];
+    let Node { op, shape, .. } = &graph.nodes[affine];
     match op {
-        Op::Affine { .. } if shape.len() == 1 || is_reshaped_input => {
+        Op::Affine { .. } if shape.len() == 1 || is_of_input(graph, affine) => {
             constants(graph, affine, shape.iter().product())
         }
         _ => None,
     }
+}
+
+/// Whether a node reads values of the input that selections, reshapes and concatenations alone have
+/// moved. A transposition is none of these: maps go before it.
+fn is_of_input(graph: &Graph, node: usize) -> bool {
+    let moves = |op: &Op| matches!(op, Op::Take { .. } | Op::Reshape | Op::Concat { .. });
+    let mut open = BTreeSet::from_iter(graph.nodes[node].inputs.iter().copied());
+    while let Some(value) = open.pop_last() {
+        match value {
+            0 => return true,
+            // The largest first: 0 is the last, and each is looked at once.
+            value if moves(&graph.nodes[value].op) => open.extend(&graph.nodes[value].inputs),
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// An affine map of the value `index`.

@@ -40,6 +40,10 @@ const FINER: i32 = 4;
 /// inverse.
 const MOST_COARSER: i32 = 120;
 
+/// How far below the largest exponent a power of `e` counts no more: it is below `2e-7` of the largest
+/// power. A table of the powers of a Softmax, whose largest exponent is 0, ends at a power of two.
+const DECAYED: f32 = 15.5;
+
 /// Beyond the samples, functions of positive numbers go on by this factor.
 const ROOM: f64 = 1.25;
 
@@ -59,6 +63,14 @@ impl Builder<'_> {
     ) -> Result<usize, QuantiseError> {
         let costly = self.options.costly_requantisation;
         let (argument, result) = (self.ranges[input], self.ranges[self.current]);
+        let argument = match function {
+            Function::Decay => argument.clipped([None, Some(DECAYED)]),
+            // On samples: the argument's own range may have both signs for one.
+            Function::Exp if result.high > 0.0 => {
+                argument.clipped([Some(result.high.ln() as f32 - DECAYED), None])
+            }
+            _ => argument,
+        };
         let fraction = self.function_fraction();
         let shape = move |at: i32| {
             let fractions = [

@@ -1,10 +1,12 @@
 //! Scales of a table's features, where they make a better plan.
 
+use std::collections::BTreeMap;
+
 use pronghorn_graph::{
     features::{self, FeatureScales},
     float,
-    graph::Graph,
-    passes,
+    graph::{Graph, Node, Op},
+    passes::{self, Joins, columns::Group},
 };
 
 use super::{BuildError, BuildOptions, Built, fidelity::WARN};
@@ -18,6 +20,12 @@ const WORTHWHILE: f64 = 0.8;
 /// A constant feature that moves a first layer by so many times the range of the samples leaves
 /// others too few bits.
 const OVERWHELMING: f64 = 64.0;
+
+/// Most columns of a row that is cut into groups of them.
+const MOST_COLUMNS: usize = 64;
+
+/// Bits by which the sizes of a group's columns differ at most.
+const ALIKE: f32 = 3.0;
 
 /// Rows that tell that range, about, and rows with a moved feature at a time.
 const MOVED_ROWS: usize = 64;
@@ -97,6 +105,22 @@ pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> O
     scaled_by(scales, samples, graph, folded)
 }
 
+/// The network on features that are about 1 in size, and that layers of their own bring back to what
+/// they were, column by column: products and functions read them, and no layer.
+pub(super) fn in_layers(graph: &Graph, joins: Joins, options: &BuildOptions) -> Option<Scaled> {
+    let (samples, features) = table(graph, options)?;
+    let groups = features::groups(graph);
+    let scales = match groups.is_empty() {
+        true => FeatureScales::near_one(samples, features)?,
+        false => FeatureScales::of_samples(samples, features, &groups)?,
+    };
+    Some(Scaled {
+        graph: passes::with_columns_apart(&scales.undo(graph), joins),
+        samples: scales.apply(samples),
+        scales,
+    })
+}
+
 /// The network on features that are about 1 in size, as those of no group: beside what layers make
 /// of other features, or indicators, large ones would hide these.
 pub(super) fn near_one(graph: &Graph, folded: &Graph, options: &BuildOptions) -> Option<Scaled> {
@@ -140,6 +164,53 @@ fn table<'a>(graph: &Graph, options: &'a BuildOptions) -> Option<(&'a [f32], usi
     }
 }
 
+/// The network with functions, squares and products of rows cut where their columns have unlike
+/// ranges on samples. `None` where there are none.
+pub(super) fn columns_apart(graph: &Graph, options: &BuildOptions) -> Option<Graph> {
+    let (samples, features) = table(graph, options)?;
+    let step = (samples.len() / features).div_ceil(MOVED_ROWS);
+    let rows = samples.chunks(features).step_by(step.max(1));
+    let rows: Vec<f32> = rows.flatten().copied().collect();
+    let groups = |(index, node): (usize, &Node)| {
+        let &[columns] = node.shape.as_slice() else {
+            return None;
+        };
+        let goes_by_columns = matches!(node.op, Op::Function { .. } | Op::Square | Op::Multiply);
+        let are_rows = |&input: &usize| graph.nodes[input].shape == node.shape;
+        if !goes_by_columns || columns > MOST_COLUMNS || !node.inputs.iter().all(are_rows) {
+            return None;
+        }
+        let mut found = BTreeMap::<Vec<i32>, Vec<usize>>::new();
+        let scales: Option<Vec<Vec<i32>>> = node
+            .inputs
+            .iter()
+            .map(|&input| scales_of(&up_to(graph, input), &rows, columns))
+            .collect();
+        let scales = scales?;
+        for column in 0..columns {
+            let key = scales.iter().map(|of_input| of_input[column]).collect();
+            found.entry(key).or_default().push(column);
+        }
+        let group = |(sizes, columns): (Vec<i32>, Vec<usize>)| Group { columns, sizes };
+        (found.len() > 1).then(|| (index, found.into_iter().map(group).collect()))
+    };
+    let nodes = graph.nodes.iter().enumerate();
+    let found: BTreeMap<usize, Vec<Group>> = nodes.filter_map(groups).collect();
+    (!found.is_empty()).then(|| passes::columns::apart(graph, &found))
+}
+
+/// The binary logarithm of the size of each column of a graph's result, in steps of [`ALIKE`].
+fn scales_of(graph: &Graph, rows: &[f32], columns: usize) -> Option<Vec<i32>> {
+    let values = float::evaluate(graph, rows, rows.len() / graph.input_len()).ok()?;
+    let size = |column: usize| {
+        let of_column = values.iter().skip(column).step_by(columns);
+        let largest = of_column.fold(f32::MIN_POSITIVE, |largest, x| largest.max(x.abs()));
+        ((largest.log2() / ALIKE).ceil() * ALIKE) as i32
+    };
+    Some((0..columns).map(size).collect())
+}
+
+/// `None` where that takes more layers than the network has.
 fn scaled_by(
     scales: FeatureScales,
     samples: &[f32],

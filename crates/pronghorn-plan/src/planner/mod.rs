@@ -33,7 +33,7 @@ use pronghorn_graph::{
     finish::Finish,
     float::{self, Roles},
     graph::{Graph, Op, Tensor},
-    passes,
+    passes::{self, Joins},
     rescale::{equalise, fill},
 };
 
@@ -182,6 +182,18 @@ fn best(graph: &Graph, methods: Methods, options: &BuildOptions) -> Result<Built
     let first = match features::is_near(&first) {
         true => first,
         false => closer(first, features::near_one(graph, &folded, options)),
+    };
+    let first = match features::is_near(&first) {
+        true => first,
+        false => closer(first, features::in_layers(graph, Joins::Yes, options)),
+    };
+    let first = match features::is_near(&first) {
+        true => first,
+        false => {
+            let apart = features::columns_apart(&folded, options);
+            let scaled = apart.map(|apart| features::in_layers(&apart, Joins::No, options));
+            closer(first, scaled.flatten())
+        }
     };
     match features::is_reached(&first) {
         true => first,

@@ -23,7 +23,8 @@ MOST_PRODUCTS = 1 << 20
 @operator("Gemm", unbatched=True)
 def _gemm(lowering: Lowering, site: Site) -> Value:
     value, matrix = lowering.value(site), lowering.required(site, 1)
-    addend = lowering.weights(site, 2)
+    is_computed = site.input(2) in lowering.values
+    addend = None if is_computed else lowering.weights(site, 2)
     if site.integer("transA", 0):
         site.fail("transA is set on the value, whose first dimension is the batch", "export without transA")
     weight = matrix if site.integer("transB", 0) else matrix.T
@@ -38,8 +39,11 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
             bias = np.broadcast_to(addend * np.float32(site.number("beta", 1.0)), (1, len(weight))).reshape(-1)
         except ValueError:
             site.fail(f"its C of shape {list(addend.shape)} does not fit (1, {len(weight)})", "repair the model")
-    weight = lowering.floats(site, weight, "B")
-    return _matmul_last(lowering, site, value, weight, bias)
+    made = _matmul_last(lowering, site, value, lowering.floats(site, weight, "B"), bias)
+    if not is_computed:
+        return made
+    # As distances of K-means have it.
+    return lowering.plus(site, made, lowering.affine(site, lowering.value(site, 2), mul=site.number("beta", 1.0)))
 
 
 @operator("CumSum", unbatched=True)

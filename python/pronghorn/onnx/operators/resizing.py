@@ -89,7 +89,8 @@ def _resize(lowering: Lowering, site: Site) -> Value:
         if not (scale.denominator == 1 or (_is_halving(scale) and not old)):
             problem = f"its scale {float(scale):g} along axis {axis} is neither whole nor 1 over a power of two"
             site.fail(problem, "resize by a whole factor, so that no rounding decides which value is nearest")
-        value = lowering.take(site, value, axis - 1, count, _source(site, position, rounding, scale, value.shape[axis]))
+        sizes = value.shape[axis], count
+        value = lowering.take(site, value, axis - 1, count, _source(site, position, rounding, scale, sizes))
     return value
 
 
@@ -117,7 +118,7 @@ def _interpolated(
         if position == "align_corners":
             at = partial(mul, Fraction(size - 1, max(count - 1, 1)))
         else:
-            at = partial(_at, POSITIONS[_position(site, position, scale, size)], scale)
+            at = partial(_at, POSITIONS[_position(site, position, scale, (size, count))], scale)
         axes[axis] = Resampled(size, count, at, kernels[mode])
     return resample(lowering, site, value, axes)
 
@@ -165,19 +166,19 @@ def _factors(lowering: Lowering, site: Site, old: bool) -> list[float]:
     return factors
 
 
-def _source(site: Site, position: str, rounding: str, scale: Fraction, size: int) -> Callable[[int], int]:
-    """The place of an axis of `size` that is nearest to a place in the result."""
+def _source(site: Site, position: str, rounding: str, scale: Fraction, sizes: tuple[int, int]) -> Callable[[int], int]:
+    """The place of an axis that is nearest to a place in the result. `sizes`: before and after."""
     if rounding not in ROUNDINGS:
         site.fail(f"rounding {rounding} is not supported", f"use {', '.join(ROUNDINGS)}")
-    at, rounded = POSITIONS[_position(site, position, scale, size)], ROUNDINGS[rounding]
-    return lambda place: min(max(rounded(at(place, scale)), 0), size - 1)
+    at, rounded = POSITIONS[_position(site, position, scale, sizes)], ROUNDINGS[rounding]
+    return lambda place: min(max(rounded(at(place, scale)), 0), sizes[0] - 1)
 
 
-def _position(site: Site, position: str, scale: Fraction, size: int) -> str:
-    """The mode of coordinates among `POSITIONS`."""
+def _position(site: Site, position: str, scale: Fraction, sizes: tuple[int, int]) -> str:
+    """The mode of coordinates among `POSITIONS`. `sizes`: before and after."""
     if position == "pytorch_half_pixel":
-        position = "half_pixel" if scale * size > 1 else "asymmetric"
-    if position == "half_pixel_symmetric" and (scale * size).denominator == 1:
+        position = "half_pixel" if sizes[1] > 1 else "asymmetric"
+    if position == "half_pixel_symmetric" and (scale * sizes[0]).denominator == 1:
         position = "half_pixel"
     if position not in POSITIONS:
         site.fail(f"coordinates {position} are not supported", f"use {', '.join(POSITIONS)}")
