@@ -116,8 +116,9 @@ def _shapes_of(samples: Inputs | None) -> ShapeOption:
 
     def shape_of(part: object) -> tuple[int, ...]:
         sizes = getattr(part, "shape", None)
-        is_known = isinstance(sizes, tuple) and all(isinstance(size, int) for size in sizes)
-        return (1, *sizes[1:]) if is_known and len(sizes) > 1 else ()
+        if not isinstance(sizes, tuple) or not all(isinstance(size, int) for size in sizes):
+            return ()
+        return (1, *sizes[1:]) if len(sizes) > 1 else ()
 
     if isinstance(samples, Mapping):
         return {name: shape for name, part in samples.items() if (shape := shape_of(part))}
