@@ -487,7 +487,7 @@ def test_dumps_of_graphs_are_silenced(without_onnxscript: Exporter, monkeypatch:
     without_onnxscript.fails = fails
     pronghorn.load(Module(), samples=floats(5, 4))
     assert without_onnxscript.calls == [(False, True), (False, False)]
-    assert log == []
+    assert not any(log)
     assert core._jit_set_onnx_log_enabled == switch
 
 
@@ -851,3 +851,44 @@ def test_torch_images_of_bytes_beside_a_layer_named_embedding() -> None:
 
     images = np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4)).astype(np.uint8)
     assert pronghorn.load(PatchEmbedding().eval(), samples=images).input_shape == (1, 4, 4)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_torch_bags_of_rows_are_lookups(mode: str) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Bag(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag = torch.nn.EmbeddingBag(9, 3, mode=mode)
+            self.last = torch.nn.Linear(4, 2)
+
+        def forward(self, words: Any, number: Any) -> Any:
+            return self.last(torch.cat([self.bag(words), number.unsqueeze(-1)], 1))
+
+    draw = np.random.default_rng(3)
+    torch.manual_seed(3)
+    module = Bag().eval()
+    inputs = {"words": draw.integers(0, 9, (60, 4)), "number": draw.standard_normal(60).astype(np.float32)}
+    loaded = pronghorn.load(module, samples=inputs)
+    assert type(module.bag).forward is torch.nn.EmbeddingBag.forward
+    assert "forward" not in vars(module.bag)
+    wanted = module(*map(torch.from_numpy, inputs.values())).detach().numpy()
+    np.testing.assert_allclose(loaded.run_float(inputs), wanted, atol=1e-5)
+
+
+def test_torch_modules_that_count_their_batch() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Token(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Parameter(torch.ones(1, 1, 4)), torch.nn.Linear(16, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(torch.cat([self.first.expand(len(x), -1, -1), x], 1).flatten(1))
+
+    rows = np.random.default_rng(4).standard_normal((40, 3, 4)).astype(np.float32)
+    module = Token().eval()
+    loaded = pronghorn.load(module, samples=rows)
+    np.testing.assert_allclose(loaded.run_float(rows), module(torch.from_numpy(rows)).detach().numpy(), atol=1e-5)

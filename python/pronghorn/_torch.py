@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, combinations, islice
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -125,7 +126,7 @@ class Case:
     def _export(self, export: _Export, alone: bool) -> onnx.ModelProto:
         """The module with any number of images; where it takes one alone, with that."""
         with _evaluating(self.module):
-            case = replace(self, module=_with_plain_weights(self.module))
+            case = replace(self, module=_with_plain_bags(_with_plain_weights(self.module)))
             if alone:
                 return export(case, 1)
             try:
@@ -489,6 +490,44 @@ def _with_plain_weights(module: torch.nn.Module) -> torch.nn.Module:
     return copied
 
 
+def _with_plain_bags(module: torch.nn.Module) -> torch.nn.Module:
+    """The module; if it has EmbeddingBags, a copy in which those of rows of indices look these up one by one, and sum
+    up what they find. Exporters write loops over all images."""
+    import torch
+
+    kind = getattr(torch.nn, "EmbeddingBag", None)
+
+    def is_plain(part: torch.nn.Module) -> bool:
+        return type(part) is kind and part.max_norm is None and part.padding_idx is None
+
+    if not any(map(is_plain, module.modules())):
+        return module
+    try:
+        copied = copy.deepcopy(module)
+    except Exception:
+        return module  # The exporters say what they cannot do.
+    for part in filter(is_plain, list(copied.modules())):
+        part.forward = partial(_bag, part)
+    return copied
+
+
+def _bag(
+    part: Any,
+    input: torch.Tensor,
+    offsets: torch.Tensor | None = None,
+    per_sample_weights: torch.Tensor | None = None,
+) -> Any:
+    """What an EmbeddingBag makes of rows of indices."""
+    import torch
+
+    if input.ndim != 2:
+        return type(part).forward(part, input, offsets, per_sample_weights)
+    rows = torch.nn.functional.embedding(input, part.weight)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights.unsqueeze(-1)
+    return {"sum": rows.sum, "mean": rows.mean, "max": rows.amax}[part.mode](1)
+
+
 def _run(module: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> Results:
     try:
         return _outputs(module(*inputs.values()))
@@ -644,6 +683,8 @@ def _without_dumps(torch: Any) -> Iterator[None]:
     if switch is None:
         yield
         return
+    # An export of the user's own may have switched it on.
+    switch(False)
     setattr(core, name, lambda enabled: None)
     try:
         yield
