@@ -676,6 +676,15 @@ ON_COLUMNS: dict[str, list[onnx.NodeProto]] = {
         node("Mul", "a b", "p"),
         node("Concat", "p s", "q", axis=1),
     ],
+    "ratios": [
+        node("Gather", "x first", "a", axis=1),
+        node("Gather", "x second", "b", axis=1),
+        node("Gather", "x third", "c", axis=1),
+        node("Div", "c a", "r"),
+        node("Mul", "b c", "p"),
+        node("Concat", "r p", "j", axis=1),
+        node("Div", "j ratios", "q"),
+    ],
     "logarithms": [node("Add", "x one", "o"), node("Log", "o", "q")],
     "squares": [node("Mul", "x x", "p"), node("Div", "p squares", "q")],
     "embedded": [
@@ -695,7 +704,8 @@ def test_functions_of_unlike_columns(form: str) -> None:
     constants: dict[str, Any] = {"first": np.array([0]), "second": np.array([3]), "one": np.float32(1)}
     constants |= {"unit": np.float32(1e5), "axis": np.array([2]), "squares": UNLIKE**2, "means": UNLIKE}
     constants |= {"spreads": UNLIKE / 2, "embedding": (draw.normal(size=(4, 3)) / UNLIKE[:, None]).astype(np.float32)}
-    count = {"product": 1, "product of standardised": 5, "embedded": 12}.get(form, 4)
+    constants |= {"third": np.array([1]), "ratios": np.array([5e-4, 150], np.float32)}
+    count = {"product": 1, "product of standardised": 5, "embedded": 12, "ratios": 2}.get(form, 4)
     constants["w"] = draw.normal(size=(count, 2)).astype(np.float32)
     nodes = [*ON_COLUMNS[form], node("Gemm", "q w", "y")]
     used = {name for each in nodes for name in each.input}

@@ -5,15 +5,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{affine::tensor, insert, insert_before};
-use crate::graph::{Graph, Node, Op};
+use super::{insert, insert_before, insert_behind, is_reshape, only_reader};
+use crate::graph::{Graph, Node, Op, Tensor};
+
+/// The square of two to this power is a number in single precision.
+pub const MOST_SIZE: i32 = 60;
 
 /// Columns of a row that go together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Their places in the row.
     pub columns: Vec<usize>,
-    /// About the binary logarithm of their size, for each input of the node.
+    /// About the binary logarithm of their size, for each input of the node: from -[`MOST_SIZE`] to
+    /// [`MOST_SIZE`].
     pub sizes: Vec<i32>,
 }
 
@@ -71,6 +75,103 @@ fn split(graph: &mut Graph, index: usize, groups: &[Group]) {
     graph.nodes[last].inputs = vec![joined];
 }
 
+/// The graph in which products that concatenations of rows read are about 1 in size, and get their
+/// size behind these: a concatenation has one scale. `sizes`: for each concatenation the binary
+/// logarithms of its parts' sizes.
+pub fn alike(graph: &Graph, sizes: &BTreeMap<usize, Vec<i32>>) -> Graph {
+    let mut maps: Vec<Map> = sizes
+        .iter()
+        .flat_map(|(&concat, sizes)| maps_of(graph, concat, sizes))
+        .collect();
+    // From the last one, so that places before stay what they are.
+    maps.sort_unstable_by_key(|map| std::cmp::Reverse(map.place()));
+    let mut graph = graph.clone();
+    for map in maps {
+        map.insert(&mut graph);
+    }
+    graph
+}
+
+/// Those of the products among a concatenation's parts, and that behind it.
+fn maps_of(graph: &Graph, concat: usize, sizes: &[i32]) -> Vec<Map> {
+    let (mut maps, mut behind) = (Vec::new(), Vec::new());
+    for (&part, &size) in graph.nodes[concat].inputs.iter().zip(sizes) {
+        let product = product_of(graph, part).filter(|_| size != 0);
+        let own = product.map_or(0, |_| size);
+        behind.extend(vec![own; graph.nodes[part].shape.iter().product()]);
+        maps.extend(product.map(|product| Map::Before { product, size }));
+    }
+    if !maps.is_empty() {
+        maps.push(Map::Behind { concat, behind });
+    }
+    maps
+}
+
+/// A map by powers of two.
+enum Map {
+    /// Of the first factor of a product, which makes the product smaller by its size.
+    Before { product: usize, size: i32 },
+    /// Of a concatenation's elements.
+    Behind { concat: usize, behind: Vec<i32> },
+}
+
+impl Map {
+    /// Where it is to stand.
+    fn place(&self) -> usize {
+        match *self {
+            Self::Before { product, .. } => product,
+            Self::Behind { concat, .. } => concat + 1,
+        }
+    }
+
+    fn insert(self, graph: &mut Graph) {
+        match self {
+            Self::Before { product, size } => {
+                let first = graph.nodes[product].inputs[0];
+                let count = graph.nodes[first].shape.iter().product();
+                let map = scaled(graph, first, &vec![-size; count]);
+                insert_before(graph, product, vec![map]);
+                graph.nodes[product + 1].inputs[0] = product;
+            }
+            Self::Behind { concat, behind } => {
+                let map = scaled(graph, concat, &behind);
+                insert_behind(graph, concat, map);
+            }
+        }
+    }
+}
+
+/// A value times a power of two an element.
+fn scaled(graph: &mut Graph, value: usize, exponents: &[i32]) -> Node {
+    let Node { name, shape, .. } = graph.nodes[value].clone();
+    let factors = exponents.iter().map(|&exponent| exp2(exponent)).collect();
+    let factors = Tensor::new([exponents.len()], factors);
+    Node {
+        op: Op::Affine {
+            mul: Some(insert(graph, &name, "size", factors)),
+            add: None,
+        },
+        inputs: vec![value],
+        name,
+        shape,
+    }
+}
+
+/// A power of two, which [`Group::sizes`] keep within single precision.
+fn exp2(exponent: i32) -> f32 {
+    f64::from(exponent).exp2() as f32
+}
+
+/// The product that makes a value, alone or before reshapes, where nothing else reads it.
+fn product_of(graph: &Graph, value: usize) -> Option<usize> {
+    only_reader(graph, value)?;
+    match &graph.nodes[value] {
+        node if node.op == Op::Multiply => Some(value),
+        node if is_reshape(node) => product_of(graph, node.inputs[0]),
+        _ => None,
+    }
+}
+
 /// Nodes that are to stand before one of a graph.
 struct Made {
     /// The place of the first.
@@ -93,10 +194,8 @@ impl Made {
 
     /// The place of a value times a power of two a column.
     fn scale(&mut self, graph: &mut Graph, value: usize, exponents: &[i32]) -> usize {
-        let factors = exponents.iter().map(|&exponent| f64::from(exponent).exp2());
-        let Some(factors) = tensor(&[exponents.len()], factors) else {
-            return value;
-        };
+        let factors = exponents.iter().map(|&exponent| exp2(exponent)).collect();
+        let factors = Tensor::new([exponents.len()], factors);
         let mul = Some(insert(graph, &self.name, "size", factors));
         self.push(Op::Affine { mul, add: None }, vec![value], exponents.len())
     }

@@ -6,7 +6,10 @@ use pronghorn_graph::{
     features::{self, FeatureScales},
     float,
     graph::{Graph, Node, Op},
-    passes::{self, Joins, columns::Group},
+    passes::{
+        self, Joins,
+        columns::{Group, MOST_SIZE},
+    },
 };
 
 use super::{BuildError, BuildOptions, Built, fidelity::WARN};
@@ -165,12 +168,21 @@ fn table<'a>(graph: &Graph, options: &'a BuildOptions) -> Option<(&'a [f32], usi
 }
 
 /// The network with functions, squares and products of rows cut where their columns have unlike
-/// ranges on samples. `None` where there are none.
+/// ranges on samples, and with products of unlike sizes brought to one where they stand together.
+/// `None` where there are none.
 pub(super) fn columns_apart(graph: &Graph, options: &BuildOptions) -> Option<Graph> {
     let (samples, features) = table(graph, options)?;
     let step = (samples.len() / features).div_ceil(MOVED_ROWS);
     let rows = samples.chunks(features).step_by(step.max(1));
     let rows: Vec<f32> = rows.flatten().copied().collect();
+    let groups = groups_of(graph, &rows);
+    let apart = passes::columns::apart(graph, &groups);
+    let sizes = sizes_of(&apart, &rows);
+    (!groups.is_empty() || !sizes.is_empty()).then(|| passes::columns::alike(&apart, &sizes))
+}
+
+/// The groups of columns of each function, square and product of rows whose columns are unlike.
+fn groups_of(graph: &Graph, rows: &[f32]) -> BTreeMap<usize, Vec<Group>> {
     let groups = |(index, node): (usize, &Node)| {
         let &[columns] = node.shape.as_slice() else {
             return None;
@@ -184,7 +196,7 @@ pub(super) fn columns_apart(graph: &Graph, options: &BuildOptions) -> Option<Gra
         let scales: Option<Vec<Vec<i32>>> = node
             .inputs
             .iter()
-            .map(|&input| scales_of(&up_to(graph, input), &rows, columns))
+            .map(|&input| scales_of(&up_to(graph, input), rows, columns))
             .collect();
         let scales = scales?;
         for column in 0..columns {
@@ -194,9 +206,32 @@ pub(super) fn columns_apart(graph: &Graph, options: &BuildOptions) -> Option<Gra
         let group = |(sizes, columns): (Vec<i32>, Vec<usize>)| Group { columns, sizes };
         (found.len() > 1).then(|| (index, found.into_iter().map(group).collect()))
     };
-    let nodes = graph.nodes.iter().enumerate();
-    let found: BTreeMap<usize, Vec<Group>> = nodes.filter_map(groups).collect();
-    (!found.is_empty()).then(|| passes::columns::apart(graph, &found))
+    graph.nodes.iter().enumerate().filter_map(groups).collect()
+}
+
+/// The sizes of the parts of each concatenation of few values whose parts are unlike.
+fn sizes_of(graph: &Graph, rows: &[f32]) -> BTreeMap<usize, Vec<i32>> {
+    let sizes = |(index, node): (usize, &Node)| {
+        let is_row = node.op == (Op::Concat { axis: 0 }) && node.shape.len() == 1;
+        if !is_row || node.shape[0] > MOST_COLUMNS {
+            return None;
+        }
+        let all = scales_of(&up_to(graph, index), rows, node.shape[0])?;
+        let mut first = 0;
+        let of_part = |&part: &usize| {
+            let columns = graph.nodes[part].shape[0];
+            first += columns;
+            all[first - columns..first]
+                .iter()
+                .copied()
+                .max()
+                .unwrap_or(0)
+        };
+        let found: Vec<i32> = node.inputs.iter().map(of_part).collect();
+        let is_alike = found.iter().all(|&size| size == found[0]);
+        (!is_alike).then_some((index, found))
+    };
+    graph.nodes.iter().enumerate().filter_map(sizes).collect()
 }
 
 /// The binary logarithm of the size of each column of a graph's result, in steps of [`ALIKE`].
@@ -205,7 +240,8 @@ fn scales_of(graph: &Graph, rows: &[f32], columns: usize) -> Option<Vec<i32>> {
     let size = |column: usize| {
         let of_column = values.iter().skip(column).step_by(columns);
         let largest = of_column.fold(f32::MIN_POSITIVE, |largest, x| largest.max(x.abs()));
-        ((largest.log2() / ALIKE).ceil() * ALIKE) as i32
+        let most = MOST_SIZE / ALIKE as i32;
+        ((largest.log2() / ALIKE).ceil() as i32).clamp(-most, most) * ALIKE as i32
     };
     Some((0..columns).map(size).collect())
 }
