@@ -192,6 +192,13 @@ def test_dynamic_shapes_by_option(tmp_path: Path) -> None:
     path.write_bytes(model(nodes, ("N", 1, "h", "w"), {"w": floats(2, 1, 3, 3)}).SerializeToString())
     assert "--shape x=1,1,224,224" in run("plan", str(path), *TRUST, status=2)
     assert "1x8x8" in run("plan", str(path), *TRUST, "--shape", "x=1,1,8,8")
+    data = tmp_path / "d.npy"
+    np.save(data, floats(20, 1, 7, 9))
+    assert "1x7x9" in run("plan", str(path), *TRUST, "--data", str(data), "--scale", "1")
+    text = run("verify", str(path), *TRUST, "--data", str(data), "--scale", "1", "--outputs", "values", "--no-secure")
+    assert text.startswith("20 images")
+    data.write_bytes(b"no array")
+    assert "--shape x=1,1,224,224" in run("plan", str(path), *TRUST, "--data", str(data), status=2)
 
 
 def test_verify(tmp_path: Path) -> None:

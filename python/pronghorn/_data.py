@@ -324,6 +324,17 @@ def folder_pictures(folder: Path) -> list[Path]:
     return pictures
 
 
+def shape_of_one(path: Path) -> Shape | None:
+    """The shape of one input of an npy file, the batch first; None of other files."""
+    if path.suffix != ".npy":
+        return None
+    try:
+        sizes = np.load(path, mmap_mode="r", allow_pickle=False).shape
+    except (OSError, ValueError):
+        return None  # Whoever reads the file says what is wrong.
+    return (1, *sizes[1:]) if len(sizes) > 1 else None
+
+
 def is_table_row(shape: Shape) -> bool:
     """Whether an input is a row of features, whose integers are no pixels."""
     return len(shape) == 1 and shape[0] < LEAST_PIXELS

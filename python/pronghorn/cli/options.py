@@ -14,7 +14,7 @@ import typer
 
 from pronghorn import _native, _trust
 from pronghorn._categories import NO_CATEGORIES, Categories
-from pronghorn._data import Loaded, Preprocessing, load_images
+from pronghorn._data import Loaded, Preprocessing, load_images, shape_of_one
 from pronghorn._model import Model, PlanOptions, load_with
 from pronghorn._model.options import ENGINES_OF, PASSES_OF
 from pronghorn._tables import header, is_table
@@ -336,9 +336,10 @@ class ModelOptions:
             flood_bits=self.flood_bits,
         )
 
-    def load(self, path: Path, options: PlanOptions, preparation: Preparation) -> Model:
-        """The model, not calibrated."""
-        bare = load_with(path, options, shape=parse_shape(self.shape), output=self.output or None)
+    def load(self, path: Path, options: PlanOptions, preparation: Preparation, data: Path | None = None) -> Model:
+        """The model, not calibrated. An npy file of `data` tells sizes that it leaves open."""
+        shapes = None if data is None else shape_of_one(data)
+        bare = load_with(path, options, shape=parse_shape(self.shape), output=self.output or None, of_samples=shapes)
         if self.input_range is not None:
             return bare
         return bare.changed(input_range=preparation.values(bare.takes_bytes).byte_range())
@@ -347,7 +348,7 @@ class ModelOptions:
         self, path: Path, options: PlanOptions, data: Path | None, labels: str | None, preparation: Preparation
     ) -> Model:
         """The model with the samples of `data`, without the column `labels` of a table."""
-        bare = self.load(path, options, preparation)
+        bare = self.load(path, options, preparation, data)
         if data is not None:
             if self.input_range is not None:
                 raise InputError("--data sets the range of the inputs: leave --input-range out, or --data")

@@ -100,7 +100,7 @@ def verify(
         raise InputError("--samples set the range of the inputs: leave --input-range out, or --samples")
     with progress_bar() as bar:
         bar.phase("reading the model")
-        loaded = model_options.load(model, options, preparation)
+        loaded = model_options.load(model, options, preparation, given.samples or given.data)
         case = _read(loaded, given, preparation, calibrate=model_options.input_range is None)
         report = case.model.verify(
             case.images,

@@ -21,8 +21,8 @@ pub struct Group {
     pub sizes: Vec<i32>,
 }
 
-/// The graph in which some nodes go by groups of columns. They are functions, squares or products of
-/// rows, and each of their columns is in one group. Products are of values about 1 in size, and get
+/// The graph in which some nodes go by groups of columns: functions, squares and products of
+/// rows. Each of their columns is in one group. Products are of values about 1 in size, and get
 /// their size behind all groups: a concatenation has one scale, too.
 pub fn apart(graph: &Graph, groups: &BTreeMap<usize, Vec<Group>>) -> Graph {
     let mut graph = graph.clone();

@@ -167,7 +167,7 @@ fn split_concat(graph: &mut Graph, affine: usize) -> Option<()> {
     Some(())
 }
 
-/// Whether the layer that makes the value, alone or before reshapes, takes up a map of it: one whose
+/// Whether the layer that makes the value, alone or before reshapes, takes up a map of it, whose
 /// constants are alike within the layer's channels. A map that stayed would go behind the
 /// concatenation again, and so on.
 fn is_taken_up(graph: &Graph, value: usize, constants: [&[f64]; 2]) -> bool {

@@ -40,8 +40,8 @@ const FINER: i32 = 4;
 /// inverse.
 const MOST_COARSER: i32 = 120;
 
-/// How far below the largest exponent a power of `e` counts no more: it is below `2e-7` of the largest
-/// power. A table of the powers of a Softmax, whose largest exponent is 0, ends at a power of two.
+/// How far below the largest exponent a power of `e` counts no more: it is below `2e-7` of the
+/// largest. A table of a Softmax, whose largest exponent is 0, ends at a power of two.
 const DECAYED: f32 = 15.5;
 
 /// Beyond the samples, functions of positive numbers go on by this factor.

@@ -108,7 +108,7 @@ pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> O
     scaled_by(scales, samples, graph, folded)
 }
 
-/// The network on features that are about 1 in size, and that layers of their own bring back to what
+/// The network on features that are about 1 in size. Layers of their own bring them back to what
 /// they were, column by column: products and functions read them, and no layer.
 pub(super) fn in_layers(graph: &Graph, joins: Joins, options: &BuildOptions) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
