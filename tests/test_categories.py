@@ -20,7 +20,7 @@ from pronghorn import _multikey_plan
 from pronghorn._categories import Categories, Category
 from pronghorn._tables import read_table
 from pronghorn.cli import app
-from pronghorn.errors import InputError, InputWarning, PlanError, UnsupportedModelError
+from pronghorn.errors import InputError, InputWarning, PlanError, PrecisionWarning, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, categories, import_onnx
 
 RANDOM = np.random.default_rng(29)
@@ -877,11 +877,63 @@ def test_categories_that_no_sample_has_are_within_ranges(default: float, trust: 
 def test_samples_are_made_of_few_with_many_categories() -> None:
     categories = Categories((Category(0, range(1000), "refused"), Category(1, (5, 7), "zeros")), (3,))
     samples = categories.encode(np.array([[3, 5, 1.5], [4, 5, 2.5]], object), (1003,), "x")
-    completed = categories.completed(samples)
-    assert len(completed) == 2 + 256
-    assert np.array_equal(completed[:2], samples)
+    made = categories.lacking(samples)
+    assert len(made) == 256
     # Each has a number of a sample, and one category more.
-    assert set(completed[:, -1].tolist()) == {1.5, 2.5}
-    assert (completed[:, :1000].sum(axis=1) == 1).all()
-    assert not completed[-1, 1000:1002].any()
-    assert completed[-2, 1000:1002].tolist() in ([0.0, 1.0], [1.0, 0.0])
+    assert set(made[:, -1].tolist()) == {1.5, 2.5}
+    assert (made[:, :1000].sum(axis=1) == 1).all()
+    assert not made[-1, 1000:1002].any()
+    assert made[-2, 1000:1002].tolist() in ([0.0, 1.0], [1.0, 0.0])
+
+
+def test_padding_that_no_sample_has_is_made() -> None:
+    """At the end of a text, or at its start."""
+    categories = Categories(tuple(Category(place, range(6), "refused") for place in range(4)), (4,))
+    samples = categories.encode(2 + whole(4, 30, 4), (24,), "x")
+    words = categories.lacking(samples).reshape(-1, 4, 6).argmax(axis=2)
+    padded = {tuple(row) for row in (words == 0).tolist()}
+    assert {(False, False, True, True), (False, True, True, True), (True, True, True, False)} <= padded
+
+
+def test_made_samples_tell_no_errors() -> None:
+    """Embeddings of words that nobody uses are large: errors are those of the words that samples have."""
+    draw = np.random.default_rng(8)
+    embedding = draw.standard_normal((200, 6)).astype(np.float32)
+    embedding[:5] *= 0.1
+    embedding[5:] *= 20
+    nodes = [
+        node("Gather", "t x", "e", axis=0),
+        node("Squeeze", "e one", "v"),
+        node("Gemm", "v w", "h"),
+        node("Relu", "h", "r"),
+        node("Gemm", "r last", "y"),
+    ]
+    weights = {"w": draw.standard_normal((6, 16)), "last": draw.standard_normal((16, 2))}
+    constants = {name: weight.astype(np.float32) for name, weight in weights.items()}
+    proto = mixed(nodes, {"x": (INT64, ("N", 1))}, {"t": embedding, "one": [1], **constants})
+    loaded = pronghorn.load(proto, samples=draw.integers(0, 5, (100, 1)))
+    expected = loaded.plan("two-party").expected_error
+    assert expected.images <= 100
+    found = loaded.verify(draw.integers(0, 5, (60, 1)), trust="two-party", secure=False, outputs="values")
+    assert found.relative_error < 1.5 * expected.aim
+
+
+def test_categories_that_are_far_beyond_the_others_are_told() -> None:
+    """The plan is for those that samples have, and says so."""
+    draw = np.random.default_rng(9)
+    embedding = draw.standard_normal((50, 6)).astype(np.float32)
+    embedding[5:] *= 1e5
+    nodes = [
+        node("Gather", "t x", "e", axis=0),
+        node("Squeeze", "e one", "v"),
+        node("Gemm", "v w", "h"),
+        node("Relu", "h", "r"),
+        node("Gemm", "r last", "y"),
+    ]
+    weights = {"w": draw.standard_normal((6, 16)), "last": draw.standard_normal((16, 2))}
+    constants = {name: weight.astype(np.float32) for name, weight in weights.items()}
+    proto = mixed(nodes, {"x": (INT64, ("N", 1))}, {"t": embedding, "one": [1], **constants})
+    loaded = pronghorn.load(proto, samples=draw.integers(0, 5, (100, 1)))
+    with pytest.warns(PrecisionWarning, match="no sample has lead to values far beyond"):
+        expected = loaded.plan("two-party").expected_error
+    assert expected.is_near

@@ -892,3 +892,26 @@ def test_torch_modules_that_count_their_batch() -> None:
     module = Token().eval()
     loaded = pronghorn.load(module, samples=rows)
     np.testing.assert_allclose(loaded.run_float(rows), module(torch.from_numpy(rows)).detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["first", "positions", "batch_first forgotten"])
+def test_torch_modules_that_mix_images_are_refused(form: str) -> None:
+    """Exported with one image they do not show it."""
+    torch = pytest.importorskip("torch")
+
+    class Mixing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+            self.attention = torch.nn.MultiheadAttention(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            if form == "first":
+                return self.layer(x - x[0])
+            if form == "positions":
+                return self.layer(x) + torch.arange(len(x)).float()[:, None, None]
+            return self.layer(self.attention(x, x, x)[0])
+
+    rows = np.random.default_rng(5).standard_normal((40, 3, 4)).astype(np.float32)
+    with pytest.raises((ExportError, UnsupportedModelError), match=r"mixes images|the batch"):
+        pronghorn.load(Mixing().eval(), samples=rows)

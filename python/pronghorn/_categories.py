@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -28,8 +28,9 @@ Others = Literal["refused", "zeros", "alike"]
 MOST_ENCODED = 1 << 30
 """Numbers that rows are encoded as at once, at most: 4 GiB."""
 MOST_ABSENT, MOST_MADE = 256, 1 << 22
-"""Samples that are made of others with categories that none has, at most, and numbers in them, unless there are as many
-of others."""
+"""Samples that are made of others with categories that none has, at most, and numbers in them."""
+FIRST = 2
+"""Categories of a vocabulary that may be padding."""
 SHOWN = 10
 """Categories in a message, at most."""
 MOST_DIGITS = 30
@@ -182,33 +183,52 @@ class Categories:
             for value in (categories[place].values if place in categories else (None,))
         )
 
-    def completed(self, samples: Floats) -> Floats:
-        """Encoded samples, and some of them again with categories that no sample has, and with values that are none
-        where the model has results for these: ranges of a plan hold what the model makes of them.
+    def lacking(self, samples: Floats) -> Floats:
+        """Encoded samples again, some of them, with categories that none has, and with values that are none where the
+        model has results for these. Also with one such category in several places, as padding has it. Ranges of a plan
+        are to hold what the model makes of them.
         """
-        flat, column = samples.reshape(len(samples), -1), 0
-        absent = list[tuple[slice, int | None]]()
-        categories = {category.place: category for category in self.each}
-        for place in range(int(np.prod(self.row_shape))):
-            category = categories.get(place)
-            columns = slice(column, column + (1 if category is None else len(category.values)))
-            column = columns.stop
-            if category is None:
-                continue
-            part = flat[:, columns]
-            absent += [(columns, index) for index in np.flatnonzero(~part.any(axis=0)).tolist()]
-            if category.others != "refused" and part.any(axis=1).all():
-                absent.append((columns, None))
-        # Of the many of embeddings some.
-        most = min(MOST_ABSENT, max(len(flat), MOST_MADE // flat.shape[1]))
-        some = np.linspace(0, len(absent) - 1, min(len(absent), most)).astype(int).tolist()
-        chosen = [absent[at] for at in some]
-        made = flat[np.linspace(0, len(flat) - 1, len(chosen)).astype(int)]
-        for row, (columns, index) in zip(made, chosen, strict=True):
-            row[columns] = 0.0
-            if index is not None:
-                row[columns.start + index] = 1.0
-        return np.concatenate([flat, made]).reshape(-1, *samples.shape[1:])
+        flat, columns = samples.reshape(len(samples), -1), self._columns()
+        absent = {place: self._absent(place, flat[:, part]) for place, part in columns.items()}
+        most = min(MOST_ABSENT, max(1, MOST_MADE // flat.shape[1]))
+        several = self._in_several(absent)[: most // 2]
+        each = [(place, at) for place, indices in absent.items() for at in _some(indices, most)]
+        changes = [{place: int(at)} for place, at in _some(each, most - len(several))] + several
+        made: Floats = flat[np.linspace(0, len(flat) - 1, len(changes)).astype(int)]
+        for row, change in zip(made, changes, strict=True):
+            for place, index in change.items():
+                part = row[columns[place]]
+                part[:] = 0.0
+                if index < len(part):
+                    part[index] = 1.0
+        return np.reshape(made, (-1, *samples.shape[1:]))
+
+    def _columns(self) -> dict[int, slice]:
+        """The columns of each category's indicators in an encoded row."""
+        counts = {category.place: len(category.values) for category in self.each}
+        sizes = [counts.get(place, 1) for place in range(int(np.prod(self.row_shape)))]
+        ends = np.cumsum(sizes).tolist()
+        return {place: slice(ends[place] - count, ends[place]) for place, count in counts.items()}
+
+    def _absent(self, place: int, part: Floats) -> npt.NDArray[np.int64]:
+        """The indices of a place's categories that no row has; their number stands for a value that is none."""
+        category = next(category for category in self.each if category.place == place)
+        absent = np.flatnonzero(~part.any(axis=0))
+        has_others = category.others == "refused" or not part.any(axis=1).all()
+        return absent if has_others else np.append(absent, len(category.values))
+
+    def _in_several(self, absent: Mapping[int, npt.NDArray[np.int64]]) -> list[dict[int, int]]:
+        """One of the first categories, which padding is mostly, at the end or the start of places of one vocabulary."""
+        groups: dict[Values, list[int]] = {}
+        for category in self.each:
+            groups.setdefault(category.values, []).append(category.place)
+        found = []
+        for places in groups.values():
+            for index in range(FIRST):
+                having = [place for place in places if index in absent[place]]
+                ends = (having[len(having) // 2 :], having[1:], having[:-1])
+                found += [dict.fromkeys(some, index) for some in ends if len(some) > 1]
+        return found
 
     def decode(self, encoded: Floats) -> Array | None:
         """The rows that `encode` made these of, `(images, values)`; None where a value is of no category."""
@@ -245,6 +265,12 @@ class Categories:
 
 NO_CATEGORIES = Categories()
 """Those of a model that takes numbers alone."""
+
+
+def _some(items: Any, most: int) -> list[Any]:
+    """So many of some items, evenly spaced."""
+    places = np.linspace(0, len(items) - 1, min(len(items), most)).astype(int)
+    return [items[place] for place in places]
 
 
 def _of_json(found: dict[str, Any]) -> Category:

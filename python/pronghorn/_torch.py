@@ -10,7 +10,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, combinations, islice
@@ -73,6 +73,8 @@ class Exported:
     proto: onnx.ModelProto
     exporter: str
     """The exporter: `DYNAMO` or `TORCHSCRIPT`."""
+    is_of_one: bool
+    """Whether it was exported with one image alone."""
 
     def probabilities(self) -> set[str]:
         """The outputs that are results of a Sigmoid. Runtimes round these to single precision's steps at 1."""
@@ -109,12 +111,12 @@ class Case:
         failures = []
         for exporter, export in _exporters().items():
             try:
-                proto = self._export(export, alone)
+                proto, is_of_one = self._export(export, alone)
             except Exception as error:
                 failures.append(f"{exporter}: {_cause(error)}")
                 continue
             proto.graph.name = self.title
-            yield Exported(proto, exporter)
+            yield Exported(proto, exporter, is_of_one)
         if len(failures) == len(_exporters()):
             raise ExportError(
                 f"the module {self.title} cannot be exported\n  " + "\n  ".join(failures),
@@ -123,16 +125,14 @@ class Case:
                 + ("" if DYNAMO in _exporters() else f"; or try torch's newer exporter: {_NEWER}"),
             )
 
-    def _export(self, export: _Export, alone: bool) -> onnx.ModelProto:
-        """The module with any number of images; where it takes one alone, with that."""
+    def _export(self, export: _Export, alone: bool) -> tuple[onnx.ModelProto, bool]:
+        """The module with any number of images; where it takes one alone, with that; and whether it is with one."""
         with _evaluating(self.module):
             case = replace(self, module=_with_plain_bags(_with_plain_weights(self.module)))
-            if alone:
-                return export(case, 1)
-            try:
-                return export(case, 2)
-            except Exception:
-                return export(case, 1)
+            if not alone:
+                with suppress(Exception):
+                    return export(case, 2), False
+            return export(case, 1), True
 
     def rows(self, images: int) -> tuple[torch.Tensor, ...]:
         """The inputs, repeated for a number of images."""
@@ -161,6 +161,34 @@ class Case:
                         "write forward without branches, loops or shapes that depend on values; "
                         "or export it to ONNX another way, and load the file",
                     )
+
+    def refuse_mixing(self) -> None:
+        """Refuses a module that has other results for images together than one by one. What is exported with one image
+        does not tell.
+
+        Raises:
+            ExportError: it mixes images.
+        """
+        apart: list[dict[str, torch.Tensor]] = []
+        for inputs in self._probes():
+            if not any(all(_are_equal(each[name], inputs[name]) for name in inputs) for each in apart):
+                apart.append(dict(inputs))
+        together = {name: _joined([inputs[name] for inputs in apart]) for name in self.inputs}
+        try:
+            with _evaluating(self.module):
+                wanted = [_run(self.module, inputs) or {} for inputs in apart]
+                found = _run(self.module, together) or {}
+        except ExportError:
+            return  # It takes one image alone, or refuses such values.
+        for name, mixed in found.items():
+            each = [results[name] for results in wanted if name in results]
+            if _differs_along_every_axis(each, mixed):
+                raise ExportError(
+                    f"the module {self.title} mixes images: its {name} for {len(apart)} images together is another "
+                    "than for each alone",
+                    "compute each image by itself: keep the batch first (batch_first=True), and use no other images of "
+                    "the batch",
+                )
 
     def _results(self, run: _Run) -> list[_Result]:
         """Inputs, the module's outputs, and the exported model's.
@@ -582,6 +610,34 @@ def _distance(found: Array, wanted: Array) -> float:
         return math.inf
     known = np.isfinite(wanted)
     return _mean(found.reshape(wanted.shape)[known].astype(np.float64) - wanted[known])
+
+
+def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return np.array_equal(_array(one), _array(other))
+
+
+def _joined(images: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Images as one batch, where they are."""
+    import torch
+
+    return torch.tensor(np.concatenate([_array(image) for image in images])).to(images[0].device)
+
+
+def _differs_along_every_axis(each: Sequence[Array], together: Array) -> bool:
+    """Whether results of images together are not those of each, one after the other along an axis. Those of other
+    shapes tell nothing."""
+    axes = [
+        axis
+        for axis in range(together.ndim)
+        if each
+        and all(one.ndim == together.ndim for one in each)
+        and together.shape[axis] == sum(one.shape[axis] for one in each)
+        and all(
+            one.shape[:axis] + one.shape[axis + 1 :] == together.shape[:axis] + together.shape[axis + 1 :]
+            for one in each
+        )
+    ]
+    return len(axes) > 0 and not any(_alike(together, np.concatenate(each, axis)) for axis in axes)
 
 
 def _size(array: Array) -> float:

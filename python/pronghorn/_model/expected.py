@@ -19,6 +19,10 @@ class OutputError:
     """Root mean square of the differences, in the output's unit."""
 
 
+NEAR = 1.5
+"""Errors up to so many times the aim are near it, as in `fidelity.rs`."""
+
+
 @dataclass(frozen=True)
 class ExpectedError:
     """The difference of a plan's results to the float model's, measured on samples while planning.
@@ -61,6 +65,11 @@ class ExpectedError:
             _outputs_text=found["outputs_text"],
             _warnings=tuple(found["warnings"]),
         )
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is so near the aim that nobody is warned."""
+        return self.error <= NEAR * self.aim
 
     def __str__(self) -> str:
         """A line for people."""

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _check, _native, _torch
@@ -37,7 +38,15 @@ from pronghorn._model.report import Report
 from pronghorn._model.traffic import Traffic
 from pronghorn._model.verification import Targets, Verification
 from pronghorn._outputs import Classes, Predictions, classes_of, is_guess, kind_of, split
-from pronghorn.errors import ExportError, InputError, InputWarning, PlanError, RoundingWarning, UnsupportedModelError
+from pronghorn.errors import (
+    ExportError,
+    InputError,
+    InputWarning,
+    PlanError,
+    PrecisionWarning,
+    RoundingWarning,
+    UnsupportedModelError,
+)
 from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
 
 if TYPE_CHECKING:
@@ -172,6 +181,8 @@ def _load_module(cases: Iterable[_torch.Case], options: PlanOptions, *, shape: S
                 except UnsupportedModelError as error:
                     refusals.append(error)
                     continue
+                if exported.is_of_one:
+                    case.refuse_mixing()
                 model._exporter = exported.exporter
                 if options.opening != "class":
                     case.check(model._run_by_name, exported.probabilities())
@@ -459,7 +470,7 @@ class Model(Shaped):
         if options not in self._compiled:
             self._compare(stacklevel)
             with native_errors(PlanError):
-                self._compiled[options] = self._native.compile(self._for_core(options))
+                self._compiled[options] = self._planned(options, stacklevel + 1)
             ExpectedError.of(self._compiled[options]).warn(stacklevel)
             Traffic.of(self._compiled[options]).warn(stacklevel)
             if options.rounding == "dithered" and not self._compiled[options].is_dithered:
@@ -471,11 +482,50 @@ class Model(Shaped):
                 )
         return self._compiled[options]
 
+    def _planned(self, options: PlanOptions, stacklevel: int) -> _native.Compiled:
+        """The plan with room for categories that no sample has; without it where there is none that is near the aim."""
+        completed = self._for_core(options)
+        if completed is options:
+            return self._native.compile(options)
+        failure, found = None, None
+        try:
+            found = self._native.compile(completed)
+        except _native.NativeError as error:
+            failure = error
+        if found is not None and ExpectedError.of(found).is_near:
+            return found
+        try:
+            without = self._native.compile(options)
+        except _native.NativeError:
+            without = None
+        if without is not None and (found is None or ExpectedError.of(without).is_near):
+            warnings.warn(
+                "categories that no sample has lead to values far beyond those of the samples, and the plan has no "
+                "room for them: results of inputs that have them may be wrong\n"
+                "  what to do: give samples of all categories that inputs have",
+                PrecisionWarning,
+                stacklevel=stacklevel + 1,
+            )
+            return without
+        if found is None:
+            assert failure is not None
+            raise failure
+        return found
+
     def _for_core(self, options: PlanOptions) -> PlanOptions:
-        """The options with samples of all categories."""
+        """The options with samples of all categories behind the owner's."""
         if options.samples is None or not self.categories.each:
             return options
-        return options.changed(samples=self.categories.completed(options.samples))
+        made = self.categories.lacking(options.samples)
+        if len(made) == 0:
+            return options
+        try:
+            results = self._native.run_float(made, None)
+        except _native.NativeError:
+            return options
+        # Rows of padding alone may have none.
+        made = made[np.isfinite(results.reshape(len(made), -1)).all(axis=1)]
+        return options.changed(samples=np.concatenate([options.samples, made]), made=len(made))
 
     def verify(
         self,

@@ -45,6 +45,8 @@ class PlanOptions:
     samples: Floats | None = field(default=None, compare=False, repr=False)
     """Typical inputs `(images, *input_shape)`, which set range and precision. Not compared: options
     are compared for one model, whose samples stay."""
+    made: int = 0
+    """The last so many samples are made up: they tell ranges alone."""
     input_range: tuple[float, float] = (0.0, 1.0)
     """The least and the largest input, used without samples."""
     memory: int | None = None

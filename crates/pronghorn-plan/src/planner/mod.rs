@@ -245,9 +245,13 @@ fn planned(
     let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
     let least = affordable(MOST_PROFILE_WORK).clamp(FEWEST_SAMPLES, LEAST_SAMPLES);
     let (all, count) = (samples, samples.len() / elements);
-    let kept = samples::spread(count, affordable(PROFILE_WORK).max(least));
+    let most = affordable(PROFILE_WORK).max(least);
+    let real = options.real(all, elements).len() / elements;
+    let mut kept = samples::spread(real, most);
     let images = kept.len();
-    let samples = match images == count {
+    let made = samples::spread(count - real, most);
+    kept.extend(made.into_iter().map(|at| real + at));
+    let samples = match kept.len() == count {
         true => Cow::Borrowed(all),
         false => Cow::Owned(samples::gathered(all, elements, &kept)),
     };
@@ -274,7 +278,7 @@ fn planned(
             means: corrected,
             gains: method.gains,
         };
-        let survey = float::survey(&graph, &samples, images, roles);
+        let survey = float::survey(&graph, &samples, kept.len(), roles);
         survey.map_err(|error| error.at(&kept))
     };
     let mut survey = surveyed(&halves)?;
@@ -348,7 +352,8 @@ fn planned(
     Ok(match options.samples.is_some() {
         true => {
             let divides = method.gains && !is_scaled && graph.has_positive_functions();
-            let deviations = divides.then(|| samples::deviations(all, elements));
+            let real = options.real(all, elements);
+            let deviations = divides.then(|| samples::deviations(real, elements));
             with_sampled(built?, [sampled.min, sampled.max], deviations)
         }
         false => built?,

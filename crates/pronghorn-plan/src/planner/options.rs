@@ -64,6 +64,8 @@ pub struct BuildOptions {
     /// Inputs to choose ranges from, `images * elements` values; none: see
     /// [`SYNTHETIC_IMAGES`](super::SYNTHETIC_IMAGES).
     pub samples: Option<Vec<f32>>,
+    /// The last so many samples are made up: they tell ranges alone, and no errors.
+    pub made: usize,
     /// Smallest and largest input where there are no samples.
     pub input_range: (f32, f32),
     /// What the server may use for one batch, in bytes.
@@ -121,6 +123,13 @@ impl BuildOptions {
     }
 }
 
+impl BuildOptions {
+    /// The rows of so many values that are the owner's, of samples or of values made of them.
+    pub(super) fn real<'a>(&self, rows: &'a [f32], values: usize) -> &'a [f32] {
+        &rows[..rows.len().saturating_sub(self.made * values)]
+    }
+}
+
 impl Default for BuildOptions {
     fn default() -> Self {
         Self {
@@ -131,6 +140,7 @@ impl Default for BuildOptions {
             outputs: vec![],
             trust: None,
             samples: None,
+            made: 0,
             input_range: (0.0, 1.0),
             memory: 4 << 30,
             weight_bits: None,

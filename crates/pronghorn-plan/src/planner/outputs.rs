@@ -44,7 +44,8 @@ pub(super) fn scaled(graph: &Graph, options: &BuildOptions) -> Option<Graph> {
     if are_scores && multiply_adds(graph).saturating_mul(LEAST_ROWS as u64) > MOST_WORK {
         return None;
     }
-    let exponents = exponents(graph, options.samples.as_ref()?, channels)?;
+    let samples = options.real(options.samples.as_ref()?, graph.input_len());
+    let exponents = exponents(graph, samples, channels)?;
     let sizes: Vec<usize> = match options.outputs.is_empty() {
         true => vec![1; channels],
         false => options
