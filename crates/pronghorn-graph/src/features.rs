@@ -285,19 +285,24 @@ pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
         Op::Take { axis: 0, indices } if graph.nodes[at].inputs == [0] => Some(indices),
         _ => None,
     };
-    let slides = |op: &Op| {
-        matches!(
-            op,
-            Op::Conv { .. } | Op::MaxPool { .. } | Op::AveragePool { .. }
-        )
-    };
     let of_images = graph.nodes.iter().enumerate().filter_map(|(index, node)| {
         // A row in one of several dimensions is a row, unless windows slide over it.
         let is_row = node.shape.iter().filter(|&&size| size > 1).count() < 2;
-        let is_image = !is_row || graph.readers(index).any(|(_, reader)| slides(&reader.op));
+        let is_image = !is_row || is_slid_over(graph, index);
         (node.op == Op::Reshape && is_image).then(|| part(node.inputs[0]))
     });
     of_images.flatten().cloned().collect()
+}
+
+/// Whether windows slide over a value, as it is or rearranged.
+fn is_slid_over(graph: &Graph, value: usize) -> bool {
+    graph
+        .readers(value)
+        .any(|(index, reader)| match &reader.op {
+            Op::Conv { .. } | Op::MaxPool { .. } | Op::AveragePool { .. } => true,
+            Op::Reshape | Op::Transpose { .. } | Op::Pad { .. } => is_slid_over(graph, index),
+            _ => false,
+        })
 }
 
 /// The features that have one value on all samples; none with too few rows.

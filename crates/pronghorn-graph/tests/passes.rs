@@ -7,12 +7,15 @@ use pronghorn_graph::{
     function::Function,
     geometry::Window,
     graph::{Graph, Op},
-    passes,
+    passes::{
+        self,
+        columns::{self, Group},
+    },
     quantise::{FixedPrecision, QuantiseOptions, quantise},
     rescale::{equalise, fill},
 };
 use proptest::prelude::*;
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// Operators left after the passes, which must compute the same.
 fn left(net: &Net) -> Vec<&'static str> {
@@ -273,6 +276,49 @@ fn several_maps_of_features_take_their_scales_up() {
     let left = left(&net);
     let maps = left.iter().filter(|name| **name == "Affine").count();
     assert_eq!(maps, 2, "{left:?}");
+}
+
+/// Groups of columns, and products that stand together, keep their function.
+#[test]
+fn columns_that_are_cut_apart_keep_their_function() {
+    let mut net = Net::new(&[6], 1);
+    let square = net.same(Op::Square, 0);
+    let some = net.take(square, 0, &[4, 1, 3]);
+    let others = net.take(0, 0, &[0, 0, 5]);
+    let product = net.push(Op::Multiply, &[some, others], vec![3]);
+    let joined = net.concat(&[product, some], 0);
+    // Right behind a concatenation, which it reads.
+    let again = net.push(Op::Multiply, &[joined, joined], vec![6]);
+    let last = net.concat(&[again, others], 0);
+    let function = Function::Sigmoid;
+    net.same(Op::Function { function }, last);
+    let inputs = Random::new(3).reals(7 * 6, -2.0, 2.0);
+    let results = |graph: &Graph| {
+        graph.validate().unwrap();
+        float::evaluate(graph, &inputs, 7).unwrap()
+    };
+    let wanted = results(&net.graph);
+    let group = |columns: &[usize], sizes: &[i32]| Group {
+        columns: columns.to_vec(),
+        sizes: sizes.to_vec(),
+    };
+    let groups = BTreeMap::from([
+        (
+            square,
+            vec![group(&[5, 0, 2], &[3]), group(&[1, 3, 4], &[-2])],
+        ),
+        (
+            product,
+            vec![group(&[1], &[2, 5]), group(&[2, 0], &[-1, 0])],
+        ),
+    ]);
+    let apart = columns::apart(&net.graph, &groups);
+    assert!(difference(&results(&apart), &wanted) < 1e-5);
+    let sizes = BTreeMap::from([(joined, vec![4, 0]), (last, vec![-3, 1])]);
+    let alike = columns::alike(&net.graph, &sizes);
+    // Two products, and what stands behind each.
+    assert_eq!(alike.nodes.len(), net.graph.nodes.len() + 4);
+    assert!(difference(&results(&alike), &wanted) < 1e-5);
 }
 
 /// What a layer does not read behind them stays one map before them.

@@ -3,7 +3,7 @@
 //! A table's columns may differ by many powers of two, and a value has one scale in fixed point. So
 //! a function of several raw columns loses the small ones. Groups have scales of their own.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{insert, insert_before, insert_behind, is_reshape, only_reader};
 use crate::graph::{Graph, Node, Op, Tensor};
@@ -83,8 +83,9 @@ pub fn alike(graph: &Graph, sizes: &BTreeMap<usize, Vec<i32>>) -> Graph {
         .iter()
         .flat_map(|(&concat, sizes)| maps_of(graph, concat, sizes))
         .collect();
-    // From the last one, so that places before stay what they are.
-    maps.sort_unstable_by_key(|map| std::cmp::Reverse(map.place()));
+    // From the last one, so that places before stay what they are. A product may stand right behind
+    // a concatenation: the map before it comes first.
+    maps.sort_by_key(|map| (Reverse(map.place()), matches!(map, Map::Behind { .. })));
     let mut graph = graph.clone();
     for map in maps {
         map.insert(&mut graph);
