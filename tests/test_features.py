@@ -726,6 +726,10 @@ def test_numbers_that_float32_does_not_hold_are_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", InputWarning)
         pronghorn.load(proto, samples=np.c_[np.arange(600.0), np.arange(600) % 7 + 1e5])
+        # A number that is rounded in several ways, and whole numbers beyond float32 that differ by much.
+        pronghorn.load(proto, samples=np.c_[np.arange(600.0), np.arange(600) * 0.1 - np.arange(600) * 0.3 / 3 + 0.1])
+        large = np.uint32(3_000_000_000) + 1_000_003 * np.arange(600, dtype=np.uint32)
+        pronghorn.load(proto, samples=np.c_[np.arange(600, dtype=np.uint32), large])
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int64])

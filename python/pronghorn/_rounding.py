@@ -14,6 +14,9 @@ from pronghorn.errors import InputWarning
 MUCH = 1 / 256
 """A rounding by more than this part of a column's range may change results."""
 
+NOISE = 1e-12
+"""Numbers that differ by less than this part of themselves are one number, but for rounding in double precision."""
+
 
 def warn_of_rounding(exact: npt.NDArray[Any], what: str, names: Sequence[str] = ()) -> None:
     """Warns of columns that lose their differences in float32, which networks take.
@@ -25,11 +28,12 @@ def warn_of_rounding(exact: npt.NDArray[Any], what: str, names: Sequence[str] = 
     """
     if exact.ndim != 2 or len(exact) < 2 or exact.dtype.itemsize < 4 or exact.dtype == np.float32:
         return
+    # What double precision rounds of whole numbers is nothing beside what single precision does.
+    numbers = exact.astype(np.float64, copy=False)
     with np.errstate(all="ignore"):
-        # Exact of whole numbers, too, where it matters: their differences are small.
-        moved = np.abs(exact - exact.astype(np.float32).astype(exact.dtype)).max(axis=0).astype(np.float64)
-        spans = np.ptp(exact, axis=0).astype(np.float64)
-        wrong = np.flatnonzero((moved > MUCH * spans) & (spans > 0))
+        moved = np.abs(numbers - numbers.astype(np.float32)).max(axis=0)
+        spans = np.ptp(numbers, axis=0)
+        wrong = np.flatnonzero((moved > MUCH * spans) & (spans > NOISE * np.abs(numbers).max(axis=0)))
     if wrong.size == 0:
         return
     worst = int(wrong[0])
