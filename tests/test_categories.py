@@ -895,12 +895,11 @@ def test_padding_that_no_sample_has_is_made() -> None:
     assert {(False, False, True, True), (False, True, True, True), (True, True, True, False)} <= padded
 
 
-def test_made_samples_tell_no_errors() -> None:
-    """Embeddings of words that nobody uses are large: errors are those of the words that samples have."""
-    draw = np.random.default_rng(8)
-    embedding = draw.standard_normal((200, 6)).astype(np.float32)
-    embedding[:5] *= 0.1
-    embedding[5:] *= 20
+def embedded(draw: np.random.Generator, words: int, used: float, others: float) -> pronghorn.Model:
+    """A network on an embedding, of which samples have the first five words: sizes of these and of all others."""
+    embedding = draw.standard_normal((words, 6)).astype(np.float32)
+    embedding[:5] *= used
+    embedding[5:] *= others
     nodes = [
         node("Gather", "t x", "e", axis=0),
         node("Squeeze", "e one", "v"),
@@ -911,7 +910,13 @@ def test_made_samples_tell_no_errors() -> None:
     weights = {"w": draw.standard_normal((6, 16)), "last": draw.standard_normal((16, 2))}
     constants = {name: weight.astype(np.float32) for name, weight in weights.items()}
     proto = mixed(nodes, {"x": (INT64, ("N", 1))}, {"t": embedding, "one": [1], **constants})
-    loaded = pronghorn.load(proto, samples=draw.integers(0, 5, (100, 1)))
+    return pronghorn.load(proto, samples=draw.integers(0, 5, (100, 1)))
+
+
+def test_made_samples_tell_no_errors() -> None:
+    """Embeddings of words that nobody uses are large: errors are those of the words that samples have."""
+    draw = np.random.default_rng(8)
+    loaded = embedded(draw, 200, 0.1, 20)
     expected = loaded.plan("two-party").expected_error
     assert expected.images <= 100
     found = loaded.verify(draw.integers(0, 5, (60, 1)), trust="two-party", secure=False, outputs="values")
@@ -920,20 +925,7 @@ def test_made_samples_tell_no_errors() -> None:
 
 def test_categories_that_are_far_beyond_the_others_are_told() -> None:
     """The plan is for those that samples have, and says so."""
-    draw = np.random.default_rng(9)
-    embedding = draw.standard_normal((50, 6)).astype(np.float32)
-    embedding[5:] *= 1e5
-    nodes = [
-        node("Gather", "t x", "e", axis=0),
-        node("Squeeze", "e one", "v"),
-        node("Gemm", "v w", "h"),
-        node("Relu", "h", "r"),
-        node("Gemm", "r last", "y"),
-    ]
-    weights = {"w": draw.standard_normal((6, 16)), "last": draw.standard_normal((16, 2))}
-    constants = {name: weight.astype(np.float32) for name, weight in weights.items()}
-    proto = mixed(nodes, {"x": (INT64, ("N", 1))}, {"t": embedding, "one": [1], **constants})
-    loaded = pronghorn.load(proto, samples=draw.integers(0, 5, (100, 1)))
+    loaded = embedded(np.random.default_rng(9), 50, 1, 1e5)
     with pytest.warns(PrecisionWarning, match="no sample has lead to values far beyond"):
         expected = loaded.plan("two-party").expected_error
     assert expected.is_near

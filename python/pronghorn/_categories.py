@@ -91,6 +91,12 @@ class Category:
                 warnings.warn(text, InputWarning, stacklevel=2)
         return found
 
+    def absent(self, indicators: Floats) -> npt.NDArray[np.int64]:
+        """The indices of categories that no row has; their number stands for a value that is none."""
+        absent = np.flatnonzero(~indicators.any(axis=0))
+        has_others = self.others == "refused" or not indicators.any(axis=1).all()
+        return absent if has_others else np.append(absent, len(self.values))
+
     def _index(self) -> Callable[[Any], int]:
         """The index of a category; -1 of another value."""
         values = self.values
@@ -189,7 +195,7 @@ class Categories:
         are to hold what the model makes of them.
         """
         flat, columns = samples.reshape(len(samples), -1), self._columns()
-        absent = {place: self._absent(place, flat[:, part]) for place, part in columns.items()}
+        absent = {category.place: category.absent(flat[:, columns[category.place]]) for category in self.each}
         most = min(MOST_ABSENT, max(1, MOST_MADE // flat.shape[1]))
         several = self._in_several(absent)[: most // 2]
         each = [(place, at) for place, indices in absent.items() for at in _some(indices, most)]
@@ -209,13 +215,6 @@ class Categories:
         sizes = [counts.get(place, 1) for place in range(int(np.prod(self.row_shape)))]
         ends = np.cumsum(sizes).tolist()
         return {place: slice(ends[place] - count, ends[place]) for place, count in counts.items()}
-
-    def _absent(self, place: int, part: Floats) -> npt.NDArray[np.int64]:
-        """The indices of a place's categories that no row has; their number stands for a value that is none."""
-        category = next(category for category in self.each if category.place == place)
-        absent = np.flatnonzero(~part.any(axis=0))
-        has_others = category.others == "refused" or not part.any(axis=1).all()
-        return absent if has_others else np.append(absent, len(category.values))
 
     def _in_several(self, absent: Mapping[int, npt.NDArray[np.int64]]) -> list[dict[int, int]]:
         """One of the first categories, which padding is mostly, at the end or the start of places of one vocabulary."""

@@ -57,8 +57,8 @@ class Compiled:
         """By how much a secure run's integers may differ from the oracle's: 0, unless ciphertexts are approximate."""
     @property
     def fidelity(self) -> dict[str, Any]:
-        """The expected error: error, aim, about_mean, alike, images, outputs (error and rmse of each), outputs_text,
-        text, warning."""
+        """The expected error: error, aim, is_near, about_mean, alike, images, outputs (error and rmse of each),
+        outputs_text, text, warning."""
     @property
     def is_dithered(self) -> bool:
         """Whether results differ from run to run."""

@@ -336,6 +336,7 @@ impl Compiled {
         } = self.built.fidelity;
         let found = PyDict::new(py);
         found.set_item("aim", aim)?;
+        found.set_item("is_near", self.built.fidelity.is_near())?;
         found.set_item("error", error)?;
         found.set_item("about_mean", about_mean)?;
         found.set_item("alike", alike)?;

@@ -19,10 +19,6 @@ class OutputError:
     """Root mean square of the differences, in the output's unit."""
 
 
-NEAR = 1.5
-"""Errors up to so many times the aim are near it, as in `fidelity.rs`."""
-
-
 @dataclass(frozen=True)
 class ExpectedError:
     """The difference of a plan's results to the float model's, measured on samples while planning.
@@ -38,6 +34,8 @@ class ExpectedError:
     differ count alike, each as a part of its own spread, where the plan gives them scales."""
     aim: float
     """What the planner aimed at (`error=`, or a default)."""
+    is_near: bool
+    """Whether it is so near the aim that nobody is warned of it."""
     about_mean: bool
     """Whether the error is about the mean."""
     alike: float | None
@@ -57,6 +55,7 @@ class ExpectedError:
         return cls(
             error=found["error"],
             aim=found["aim"],
+            is_near=found["is_near"],
             about_mean=found["about_mean"],
             alike=found["alike"],
             images=found["images"],
@@ -65,11 +64,6 @@ class ExpectedError:
             _outputs_text=found["outputs_text"],
             _warnings=tuple(found["warnings"]),
         )
-
-    @property
-    def is_near(self) -> bool:
-        """Whether it is so near the aim that nobody is warned."""
-        return self.error <= NEAR * self.aim
 
     def __str__(self) -> str:
         """A line for people."""

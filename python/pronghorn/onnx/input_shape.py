@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.lowering import MAX_ELEMENTS
-from pronghorn.onnx.reading import free_name, graphs_of
+from pronghorn.onnx.reading import free_in, graphs_of
 
 NARROW = [kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8", "FLOAT4"))]
 """Types of numbers that onnxruntime does not compute with."""
@@ -65,14 +65,12 @@ def apply_shapes(proto: ModelProto, shape: ShapeOption, of_samples: ShapeOption 
 def add_features(proto: ModelProto, opset: int) -> None:
     """Gives inputs of a number a row, `(batch)`, a second dimension of one, which a Squeeze takes away again."""
     graph = proto.graph
-    taken = {tensor.name for tensor in graph.initializer} | {entry.name for entry in graph.input}
-    taken.update(name for node in graph.node for name in node.output)
     for entry in graph.input:
         dims = entry.type.tensor_type.shape.dim
         if not _is_tensor(entry) or len(dims) != 1 or dims[0].dim_value > 1:
             continue
         dims.add().dim_value = 1
-        within, axes = (free_name(f"{entry.name}/{part}", taken) for part in ("number", "axes"))
+        within, axes = (free_in(graph, f"{entry.name}/{part}") for part in ("number", "axes"))
         _rename(graph, entry.name, within)
         if opset < SQUEEZE_READS_AXES:
             node = helper.make_node("Squeeze", [entry.name], [within], name=within, axes=[1])

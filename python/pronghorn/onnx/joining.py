@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from pronghorn.onnx.reading import free_in
+
 Shape = tuple[int, ...]
 
 
@@ -40,8 +42,8 @@ class Row:
 
 def join_outputs(graph: GraphProto, names: Sequence[str]) -> Row:
     """Appends nodes that make one row of the values `names`, for one image until the row is given its sizes."""
-    joined = _free(graph, ",".join(names))
-    parts = {_free(graph, f"{name}/flat"): name for name in names}
+    joined = free_in(graph, ",".join(names))
+    parts = {free_in(graph, f"{name}/flat"): name for name in names}
     sizes = {name: _constant(graph, f"{part}/shape", [1, -1]) for part, name in parts.items()}
     nodes = [helper.make_node("Reshape", [name, sizes[name]], [part], name=part) for part, name in parts.items()]
     graph.node.extend([*nodes, helper.make_node("Concat", list(parts), [joined], name=joined, axis=1)])
@@ -56,10 +58,10 @@ def join_inputs(proto: ModelProto, opset: int) -> dict[str, Shape]:
     graph = proto.graph
     entries = list(graph.input)
     shapes = {entry.name: tuple(dim.dim_value for dim in _dims(entry)[1:]) for entry in entries}
-    joined, nodes, start = _free(graph, ",".join(shapes)), list[NodeProto](), 0
+    joined, nodes, start = free_in(graph, ",".join(shapes)), list[NodeProto](), 0
     for name, shape in shapes.items():
         end = start + math.prod(shape)
-        part = _free(graph, f"{name}/part")
+        part = free_in(graph, f"{name}/part")
         nodes.append(_slice(graph, joined, part, start, end, opset))
         sizes = _constant(graph, f"{name}/shape", [0, *shape])
         nodes.append(helper.make_node("Reshape", [part, sizes], [name], name=f"{name}/reshape"))
@@ -88,19 +90,10 @@ def _slice(graph: GraphProto, source: str, part: str, start: int, end: int, opse
 
 
 def _constant(graph: GraphProto, name: str, numbers: Sequence[int]) -> str:
-    name = _free(graph, name)
+    name = free_in(graph, name)
     graph.initializer.append(_numbers(name, numbers))
     return name
 
 
 def _numbers(name: str, numbers: Sequence[int]) -> TensorProto:
     return numpy_helper.from_array(np.array(numbers, np.int64), name)
-
-
-def _free(graph: GraphProto, name: str) -> str:
-    """The name, or a longer one where the graph has that name already."""
-    taken = {tensor.name for tensor in graph.initializer} | {entry.name for entry in graph.input}
-    taken.update(output for node in graph.node for output in node.output)
-    while name in taken:
-        name += "'"
-    return name

@@ -79,6 +79,12 @@ def free_name(name: str, *taken: Container[str]) -> str:
     return name
 
 
+def free_in(graph: GraphProto, name: str) -> str:
+    """The name, or a longer one where a graph has it."""
+    stored, given = (tensor.name for tensor in graph.initializer), (entry.name for entry in graph.input)
+    return free_name(name, {*stored, *given, *(output for node in graph.node for output in node.output)})
+
+
 def initializers(tensors: Iterable[TensorProto]) -> dict[str, npt.NDArray[Any]]:
     """The weights of a file as arrays.
 

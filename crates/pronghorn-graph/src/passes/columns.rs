@@ -129,23 +129,32 @@ impl Map {
         match self {
             Self::Before { product, size } => {
                 let first = graph.nodes[product].inputs[0];
-                let count = graph.nodes[first].shape.iter().product();
-                let map = scaled(graph, first, &vec![-size; count]);
+                let Node { name, shape, .. } = graph.nodes[first].clone();
+                let exponents = vec![-size; shape.iter().product()];
+                let map = scaled(graph, first, name, shape, &exponents);
                 insert_before(graph, product, vec![map]);
                 graph.nodes[product + 1].inputs[0] = product;
             }
             Self::Behind { concat, behind } => {
-                let map = scaled(graph, concat, &behind);
+                let Node { name, shape, .. } = graph.nodes[concat].clone();
+                let map = scaled(graph, concat, name, shape, &behind);
                 insert_behind(graph, concat, map);
             }
         }
     }
 }
 
-/// A value times a power of two an element.
-fn scaled(graph: &mut Graph, value: usize, exponents: &[i32]) -> Node {
-    let Node { name, shape, .. } = graph.nodes[value].clone();
-    let factors = exponents.iter().map(|&exponent| exp2(exponent)).collect();
+/// A value of this shape times a power of two an element, which [`Group::sizes`] keep within single
+/// precision.
+fn scaled(
+    graph: &mut Graph,
+    value: usize,
+    name: String,
+    shape: Vec<usize>,
+    exponents: &[i32],
+) -> Node {
+    let factor = |&exponent: &i32| f64::from(exponent).exp2() as f32;
+    let factors = exponents.iter().map(factor).collect();
     let factors = Tensor::new([exponents.len()], factors);
     Node {
         op: Op::Affine {
@@ -156,11 +165,6 @@ fn scaled(graph: &mut Graph, value: usize, exponents: &[i32]) -> Node {
         name,
         shape,
     }
-}
-
-/// A power of two, which [`Group::sizes`] keep within single precision.
-fn exp2(exponent: i32) -> f32 {
-    f64::from(exponent).exp2() as f32
 }
 
 /// The product that makes a value, alone or before reshapes, where nothing else reads it.
@@ -184,20 +188,23 @@ struct Made {
 impl Made {
     /// The place of a new node.
     fn push(&mut self, op: Op, inputs: Vec<usize>, columns: usize) -> usize {
-        self.nodes.push(Node {
+        self.add(Node {
             name: self.name.clone(),
             op,
             inputs,
             shape: vec![columns],
-        });
+        })
+    }
+
+    fn add(&mut self, node: Node) -> usize {
+        self.nodes.push(node);
         self.first + self.nodes.len() - 1
     }
 
     /// The place of a value times a power of two a column.
     fn scale(&mut self, graph: &mut Graph, value: usize, exponents: &[i32]) -> usize {
-        let factors = exponents.iter().map(|&exponent| exp2(exponent)).collect();
-        let factors = Tensor::new([exponents.len()], factors);
-        let mul = Some(insert(graph, &self.name, "size", factors));
-        self.push(Op::Affine { mul, add: None }, vec![value], exponents.len())
+        let (name, shape) = (self.name.clone(), vec![exponents.len()]);
+        let map = scaled(graph, value, name, shape, exponents);
+        self.add(map)
     }
 }

@@ -12,7 +12,7 @@ use pronghorn_graph::{
     },
 };
 
-use super::{BuildError, BuildOptions, Built, fidelity::WARN};
+use super::{BuildError, BuildOptions, Built};
 use crate::objective::Goal;
 
 /// Between two plans that reach the aim, scales of features must leave at most this part of the
@@ -301,9 +301,7 @@ fn largest_range(results: &[f32], outputs: usize) -> f64 {
 
 /// Whether there is a plan of whose error users are not warned.
 pub(super) fn is_near(built: &Result<Built, BuildError>) -> bool {
-    built
-        .as_ref()
-        .is_ok_and(|built| built.fidelity.error <= WARN * built.fidelity.aim)
+    built.as_ref().is_ok_and(|built| built.fidelity.is_near())
 }
 
 /// Whether there is a plan that reaches the aim.

@@ -175,6 +175,11 @@ impl Fidelity {
         self.error <= self.aim
     }
 
+    /// Whether the error is so near the aim that users are not warned.
+    pub fn is_near(&self) -> bool {
+        self.error <= WARN * self.aim
+    }
+
     /// What users are told where the aim is missed by far, classes change, or few samples tell the
     /// error.
     pub(super) fn warnings(&self, end: &[Finish]) -> Vec<String> {
@@ -189,7 +194,7 @@ impl Fidelity {
                 at_most(self.error)
             )
         });
-        let missed = (self.error > WARN * self.aim).then(|| {
+        let missed = (!self.is_near()).then(|| {
             let found = at_most(self.error);
             format!(
                 "the expected error is {found}, and {} was aimed at: no more precise plan was found. Give samples that \
@@ -260,7 +265,7 @@ impl Fidelity {
     /// What users are told of outputs whose errors larger ones hide.
     pub(super) fn hidden(&self, named: &[NamedOutput]) -> Option<String> {
         let count = self.outputs.len();
-        if !self.about_mean || count < 2 || self.error > WARN * self.aim {
+        if !self.about_mean || count < 2 || !self.is_near() {
             return None;
         }
         let few = count <= MOST_LINES;

@@ -179,22 +179,20 @@ fn best(graph: &Graph, methods: Methods, options: &BuildOptions) -> Result<Built
         }
         None => first,
     };
-    let first = match features::is_near(&first) {
-        true => first,
-        false => closer(first, features::near_one(graph, &folded, options)),
-    };
-    let first = match features::is_near(&first) {
-        true => first,
-        false => closer(first, features::in_layers(graph, Joins::Yes, options)),
-    };
-    let first = match features::is_near(&first) {
-        true => first,
-        false => {
-            let apart = features::columns_apart(&folded, options);
-            let scaled = apart.map(|apart| features::in_layers(&apart, Joins::No, options));
-            closer(first, scaled.flatten())
-        }
-    };
+    let ways: [&dyn Fn() -> Option<Scaled>; 3] = [
+        &|| features::near_one(graph, &folded, options),
+        &|| features::in_layers(graph, Joins::Yes, options),
+        &|| {
+            let apart = features::columns_apart(&folded, options)?;
+            features::in_layers(&apart, Joins::No, options)
+        },
+    ];
+    let first = ways
+        .iter()
+        .fold(first, |first, way| match features::is_near(&first) {
+            true => first,
+            false => closer(first, way()),
+        });
     match features::is_reached(&first) {
         true => first,
         false => closer(first, features::with_constants(graph, &folded, options)),
@@ -246,11 +244,12 @@ fn planned(
     let least = affordable(MOST_PROFILE_WORK).clamp(FEWEST_SAMPLES, LEAST_SAMPLES);
     let (all, count) = (samples, samples.len() / elements);
     let most = affordable(PROFILE_WORK).max(least);
-    let real = options.real(all, elements).len() / elements;
-    let mut kept = samples::spread(real, most);
+    let real = options.real(all, elements);
+    let given = real.len() / elements;
+    let mut kept = samples::spread(given, most);
     let images = kept.len();
-    let made = samples::spread(count - real, most);
-    kept.extend(made.into_iter().map(|at| real + at));
+    let made = samples::spread(count - given, most);
+    kept.extend(made.into_iter().map(|at| given + at));
     let samples = match kept.len() == count {
         true => Cow::Borrowed(all),
         false => Cow::Owned(samples::gathered(all, elements, &kept)),
@@ -352,7 +351,6 @@ fn planned(
     Ok(match options.samples.is_some() {
         true => {
             let divides = method.gains && !is_scaled && graph.has_positive_functions();
-            let real = options.real(all, elements);
             let deviations = divides.then(|| samples::deviations(real, elements));
             with_sampled(built?, [sampled.min, sampled.max], deviations)
         }

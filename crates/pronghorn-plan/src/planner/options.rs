@@ -121,9 +121,7 @@ impl BuildOptions {
             network: self.network,
         }
     }
-}
 
-impl BuildOptions {
     /// The rows of so many values that are the owner's, of samples or of values made of them.
     pub(super) fn real<'a>(&self, rows: &'a [f32], values: usize) -> &'a [f32] {
         &rows[..rows.len().saturating_sub(self.made * values)]
