@@ -605,6 +605,13 @@ impl<P: Protocol> Machine for Exchange<P> {
         }
     }
 
+    fn max_following(&self) -> Option<usize> {
+        let run = self.current()?;
+        let next = self.run(self.place.next(run))?;
+        let comes = self.want() == Want::Receive && !next.message.optional;
+        (comes && next.message.from != P::PARTY).then(|| next.message.length.most())
+    }
+
     fn progress(&self) -> Progress {
         let [total, sum] = self.messages.totals();
         let done = u128::from(total) * u128::from(self.rows) / u128::from(sum.max(1));

@@ -51,14 +51,15 @@ impl<W: Zeroize> Default for Pool<W> {
 }
 
 impl<W: Zeroize + Clone + Default> Pool<W> {
-    /// A buffer of so many words, which mean nothing: the smallest that has room for them, unless
-    /// that is more than [`LARGEST`] times as large. Where there is none others go, until with a
+    /// A buffer of so many words or more, which mean nothing: the smallest that has them, unless
+    /// that is more than [`LARGEST`] times as large. It comes with all its words, since those that
+    /// are cut off have to be cleared again. Where there is none others go, until with a
     /// new one all take no more than was in use at once and a [`SPARE`]th of that.
     pub fn take(&self, words: usize) -> Vec<W> {
         self.take_up_to(LARGEST, words)
     }
 
-    /// The same with room for no more.
+    /// The same of no more words.
     pub fn take_exactly(&self, words: usize) -> Vec<W> {
         self.take_up_to(1, words)
     }
@@ -72,18 +73,12 @@ impl<W: Zeroize + Clone + Default> Pool<W> {
             }
             found
         };
-        match found {
-            Some(mut buffer) => {
-                buffer.resize(words, W::default());
-                buffer
-            }
-            None => vec![W::default(); words],
-        }
+        found.unwrap_or_else(|| vec![W::default(); words])
     }
 
     /// Takes a buffer back.
     pub fn give(&self, buffer: Vec<W>) {
-        if buffer.capacity() > 0 {
+        if !buffer.is_empty() {
             let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             buffers.waiting.push(buffer);
         }
@@ -91,9 +86,9 @@ impl<W: Zeroize + Clone + Default> Pool<W> {
 }
 
 impl<W: Zeroize> Buffers<W> {
-    /// One that waits, has room for so many words, and is at most `largest` times as large.
+    /// One that waits, has so many words, and is at most `largest` times as large.
     fn find(&mut self, words: usize, largest: usize) -> Option<Vec<W>> {
-        let room = |at: &usize| self.waiting[*at].capacity();
+        let room = |at: &usize| self.waiting[*at].len();
         let fits = |at: &usize| (words..=largest * words).contains(&room(at));
         let smallest = (0..self.waiting.len()).filter(fits).min_by_key(room);
         smallest.map(|at| self.waiting.remove(at))
@@ -101,11 +96,11 @@ impl<W: Zeroize> Buffers<W> {
 
     /// Counts a new one, for which others may have to go.
     fn make_room(&mut self, words: usize) {
-        let waiting: usize = self.waiting.iter().map(Vec::capacity).sum();
+        let waiting: usize = self.waiting.iter().map(Vec::len).sum();
         self.most = self.most.max(self.held.saturating_sub(waiting) + words);
         while !self.waiting.is_empty() && self.held + words > self.most + self.most / SPARE {
             let mut oldest = self.waiting.remove(0);
-            self.held = self.held.saturating_sub(oldest.capacity());
+            self.held = self.held.saturating_sub(oldest.len());
             oldest.zeroize();
         }
         self.held += words;
@@ -123,12 +118,9 @@ mod tests {
         assert_eq!(buffer, [0; 5]);
         buffer.fill(7);
         pool.give(buffer);
-        assert_eq!(pool.clone().take(3), [7; 3]);
-        // What a shorter use cut off has room again.
-        let mut buffer = vec![3; 8];
-        buffer.truncate(6);
-        pool.give(buffer);
-        assert_eq!(pool.take(8), [3, 3, 3, 3, 3, 3, 0, 0]);
+        assert_eq!(pool.clone().take(3), [7; 5], "with all its words");
+        pool.give(vec![3; 8]);
+        assert_eq!(pool.take_exactly(8), [3; 8]);
     }
 
     #[test]
@@ -136,7 +128,7 @@ mod tests {
         let pool = Pool::<u32>::default();
         let held = || {
             let buffers = pool.0.lock().unwrap();
-            let waiting: usize = buffers.waiting.iter().map(Vec::capacity).sum();
+            let waiting: usize = buffers.waiting.iter().map(Vec::len).sum();
             (buffers.held, waiting)
         };
         let [small, large] = [pool.take(10), pool.take(100)];
@@ -151,10 +143,14 @@ mod tests {
         assert_eq!(held(), (150, 10));
         pool.give(larger);
         pool.give(other);
-        assert_eq!(pool.take(9), [0; 9], "the first, which waited all the time");
+        assert_eq!(
+            pool.take(9),
+            [0; 10],
+            "the first, which waited all the time"
+        );
         assert_eq!(held(), (150, 140));
         assert_eq!(pool.take(200), [0; 200]);
         assert_eq!(held(), (230, 20));
-        assert_eq!(pool.take(2).capacity(), 2, "none is ten times as large");
+        assert_eq!(pool.take(2).len(), 2, "none is ten times as large");
     }
 }

@@ -7,6 +7,7 @@ use std::{collections::VecDeque, ops::Range};
 
 use pronghorn_graph::fixed::ValueSpec;
 use pronghorn_plan::bands::rows_of;
+use rayon::prelude::*;
 
 use crate::{
     pool::Pool,
@@ -76,11 +77,13 @@ impl Pieces {
                 continue;
             }
             let at = |of: &Range<usize>| (both.start - of.start) * words;
-            let to = gathered.words_mut().chunks_exact_mut(rows.len() * words);
+            let to = gathered
+                .words_mut()
+                .par_chunks_exact_mut(rows.len() * words);
             let to = to.map(|to| &mut to[at(rows)..][..both.len() * words]);
             match &piece.share {
                 Share::Words(from) => {
-                    let from = from.words().chunks_exact(piece.rows.len() * words);
+                    let from = from.words().par_chunks_exact(piece.rows.len() * words);
                     let from = from.map(|from| &from[at(&piece.rows)..][..both.len() * words]);
                     to.zip(from).for_each(|(to, from)| to.copy_from_slice(from));
                 }

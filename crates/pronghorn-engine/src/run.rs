@@ -487,6 +487,10 @@ impl Machine for Run {
         self.current().map_or(0, Machine::max_incoming)
     }
 
+    fn max_following(&self) -> Option<usize> {
+        self.current().and_then(Machine::max_following)
+    }
+
     fn progress(&self) -> Progress {
         let machine = self.machine.as_ref();
         Progress {
@@ -532,6 +536,10 @@ macro_rules! delegate_machine {
 
             fn max_incoming(&self) -> usize {
                 self.$field.max_incoming()
+            }
+
+            fn max_following(&self) -> Option<usize> {
+                self.$field.max_following()
             }
 
             fn progress(&self) -> $crate::machine::Progress {

@@ -39,6 +39,8 @@ impl Share {
 pub struct Batch {
     images: usize,
     words: Zeroizing<Vec<i32>>,
+    /// How many of these are the batch's: memory of a pool may have more.
+    count: usize,
     /// Where its memory goes in place of being wiped.
     pool: Option<Pool<i32>>,
 }
@@ -48,7 +50,8 @@ impl Clone for Batch {
     fn clone(&self) -> Self {
         Self {
             images: self.images,
-            words: self.words.clone(),
+            words: Zeroizing::new(self.words().to_vec()),
+            count: self.count,
             pool: None,
         }
     }
@@ -68,6 +71,7 @@ impl Batch {
         Self {
             images,
             words: Zeroizing::new(pool.take(elements * images)),
+            count: elements * images,
             pool: Some(pool.clone()),
         }
     }
@@ -77,6 +81,7 @@ impl Batch {
         Self {
             images,
             words: Zeroizing::new(vec![0; elements * images]),
+            count: elements * images,
             pool: None,
         }
     }
@@ -96,14 +101,20 @@ impl Batch {
         let (elements, images) = (self.elements(), self.images);
         let rows = values.len() / elements.max(1);
         assert!(first + rows <= images, "images {first} and {rows} more");
-        transpose(values, rows, elements, &mut self.words[first..], images);
+        transpose(
+            values,
+            rows,
+            elements,
+            &mut self.words_mut()[first..],
+            images,
+        );
     }
 
     /// To images one after the other (`[image][element]`).
     pub fn to_images(&self) -> Zeroizing<Vec<i32>> {
-        let mut values = Zeroizing::new(vec![0; self.words.len()]);
+        let mut values = Zeroizing::new(vec![0; self.count]);
         let elements = self.elements();
-        transpose(&self.words, elements, self.images, &mut values, elements);
+        transpose(self.words(), elements, self.images, &mut values, elements);
         values
     }
 
@@ -115,7 +126,7 @@ impl Batch {
 
     /// Elements of one image.
     pub fn elements(&self) -> usize {
-        self.words.len() / self.images
+        self.count / self.images
     }
 
     /// Images.
@@ -130,14 +141,14 @@ impl Batch {
 
     /// All words.
     pub fn words(&self) -> &[i32] {
-        &self.words
+        &self.words[..self.count]
     }
 
     /// Brings the words into `low..=high`; the first that was outside. Constant time in the words,
     /// but for whether one was.
     pub fn clamp(&mut self, low: i32, high: i32) -> Option<usize> {
         let mut first = u64::MAX;
-        for (index, word) in self.words.iter_mut().enumerate().rev() {
+        for (index, word) in self.words_mut().iter_mut().enumerate().rev() {
             let outside = u8::from(*word < low) | u8::from(*word > high);
             first.conditional_assign(&(index as u64), Choice::from(outside));
             *word = (*word).clamp(low, high);
@@ -147,7 +158,7 @@ impl Batch {
 
     /// All words.
     pub fn words_mut(&mut self) -> &mut [i32] {
-        &mut self.words
+        &mut self.words[..self.count]
     }
 }
 

@@ -72,6 +72,12 @@ pub trait Machine {
     /// The longest message it would take next, in bytes: the bound before anything is allocated.
     fn max_incoming(&self) -> usize;
 
+    /// The longest message that the peer sends right behind its next one, in bytes, where it sends
+    /// one whatever becomes of that.
+    fn max_following(&self) -> Option<usize> {
+        None
+    }
+
     /// How far it is. Machines of a few short messages report nothing.
     fn progress(&self) -> Progress {
         Progress::default()

@@ -39,9 +39,10 @@ impl<W: Word> Tiles<W> {
     ///
     /// # Panics
     ///
-    /// If `words` has not as many as [`Tiles::words`] says.
+    /// If `words` has fewer than [`Tiles::words`] says.
     pub fn within(rows: usize, columns: usize, words: Vec<W>) -> Self {
-        assert_eq!(Some(words.len()), Self::words(rows, columns), "words");
+        let needed = Self::words(rows, columns);
+        assert!(needed.is_some_and(|needed| needed <= words.len()), "words");
         Self {
             rows,
             columns,
@@ -93,9 +94,9 @@ impl<W: Word> Tiles<W> {
     pub(crate) fn par_tiles_mut(
         &mut self,
     ) -> impl IndexedParallelIterator<Item = (usize, &mut [W])> {
+        let tile = self.rows * TILE;
+        let words = &mut self.words[..tile * self.columns.div_ceil(TILE)];
         // With no rows there are no words and so no tiles, whatever the chunk size.
-        self.words
-            .par_chunks_mut((self.rows * TILE).max(1))
-            .enumerate()
+        words.par_chunks_mut(tile.max(1)).enumerate()
     }
 }

@@ -465,7 +465,7 @@ impl Client {
     /// # Errors
     /// When the session fails; the server is told the category, and the client is of no further
     /// use.
-    pub fn run<M: Machine<Error = EngineError> + ?Sized>(
+    pub fn run<M: Machine<Error = EngineError> + Send + ?Sized>(
         &mut self,
         machine: &mut M,
         batch: usize,
@@ -524,7 +524,7 @@ impl Client {
     }
 
     /// Runs a machine to its end, until both parties know that they have seen the same messages.
-    fn complete<M: Machine<Error = EngineError> + ?Sized>(
+    fn complete<M: Machine<Error = EngineError> + Send + ?Sized>(
         &mut self,
         machine: &mut M,
         batch: usize,

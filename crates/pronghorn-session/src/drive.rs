@@ -13,13 +13,14 @@ use crate::{
 /// was not sent ahead.
 ///
 /// Before it waits for the peer it sends what the machine can make already, and does what needs no
-/// message. So both parties work at a time.
-pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
+/// message. So both parties work at a time. While the machine works on a message the next one is
+/// read, where the peer sends one in any case.
+pub(crate) fn drive<M: Machine<Error = EngineError> + Send + ?Sized>(
     machine: &mut M,
     link: &mut Link,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<(), SessionError> {
-    let (mut incoming, ends) = (Vec::new(), link.ends().clone());
+    let (mut incoming, ends) = (Incoming::default(), link.ends().clone());
     loop {
         match machine.want() {
             Want::Send => {
@@ -28,21 +29,17 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
                 link.send(Kind::Data, message)?;
             }
             Want::Receive => {
-                if send_ahead(machine, link)? {
+                if incoming.send_ahead(machine, link)? {
                     continue;
                 }
                 ends.compute(|| machine.meanwhile())?;
-                if send_ahead(machine, link)? {
+                if incoming.send_ahead(machine, link)? {
                     continue;
                 }
-                // The last one is added to the transcript only now that this side has nothing to do
-                // but wait.
-                link.note(&incoming);
-                link.receive_data(machine.max_incoming(), &mut incoming)?;
-                ends.compute(|| machine.receive(&incoming))?;
+                incoming.take(machine, link)?;
             }
             Want::Done => {
-                link.note(&incoming);
+                incoming.note(link);
                 return Ok(());
             }
         }
@@ -50,19 +47,74 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + ?Sized>(
     }
 }
 
-/// Sends the machine's next message, if that can be made before the peer's have come. Whether it
-/// was sent. It never blocks, since the peer may be doing the same.
-fn send_ahead<M: Machine<Error = EngineError> + ?Sized>(
-    machine: &mut M,
-    link: &mut Link,
-) -> Result<bool, SessionError> {
-    let Some(frames) = machine.ahead().filter(|_| link.has_room()) else {
-        return Ok(false);
-    };
-    let mut message = link.buffer();
-    link.ends().compute(|| machine.send_ahead(&mut message))?;
-    link.send_ahead(frames, message)?;
-    Ok(true)
+/// What has come from the peer.
+#[derive(Default)]
+struct Incoming {
+    /// The last message that the machine has, or is about to take.
+    message: Vec<u8>,
+    /// Memory for the one behind it.
+    following: Vec<u8>,
+    /// The place of the message, where the machine has yet to take it.
+    due: Option<u64>,
+}
+
+impl Incoming {
+    /// Gives the machine the peer's next message, and reads the one behind it meanwhile.
+    fn take<M: Machine<Error = EngineError> + Send + ?Sized>(
+        &mut self,
+        machine: &mut M,
+        link: &mut Link,
+    ) -> Result<(), SessionError> {
+        if self.due.take().is_none() {
+            // The last one is added to the transcript only now that this side has nothing to do but
+            // wait.
+            self.note(link);
+            link.receive_data(machine.max_incoming(), &mut self.message)?;
+        }
+        let ends = link.ends().clone();
+        let Some(most) = machine.max_following() else {
+            return Ok(ends.compute(|| machine.receive(&self.message))?);
+        };
+        let (message, following) = (&self.message, &mut self.following);
+        let (place, mut taken, mut refusal) = (link.place(), Ok(()), None);
+        let came = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| {
+                taken = ends.compute(|| machine.receive(message));
+                // A peer that hears nothing of it may send no more.
+                refusal = taken.is_err().then(|| ends.refuse());
+            });
+            link.note(message);
+            link.receive_data(most, following)
+        });
+        drop(refusal);
+        taken?;
+        came?;
+        std::mem::swap(&mut self.message, &mut self.following);
+        self.due = Some(place);
+        Ok(())
+    }
+
+    /// Sends the machine's next message, if that can be made before the peer's have come. Whether it
+    /// was sent. It never blocks, since the peer may be doing the same.
+    fn send_ahead<M: Machine<Error = EngineError> + ?Sized>(
+        &self,
+        machine: &mut M,
+        link: &mut Link,
+    ) -> Result<bool, SessionError> {
+        let Some(frames) = machine.ahead().filter(|_| link.has_room()) else {
+            return Ok(false);
+        };
+        let mut message = link.buffer();
+        link.ends().compute(|| machine.send_ahead(&mut message))?;
+        let next = self.due.unwrap_or_else(|| link.place());
+        link.send_ahead(next + frames, message)?;
+        Ok(true)
+    }
+
+    /// Adds the last message to the transcript, where that was not done yet.
+    fn note(&self, link: &mut Link) {
+        link.note(&self.message);
+    }
 }
 
 impl Done {

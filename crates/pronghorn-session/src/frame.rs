@@ -183,8 +183,8 @@ pub fn read_header(reader: &mut impl Read, accept: &[Accept]) -> Result<Header, 
     Ok(Header { kind, length })
 }
 
-/// Reads a payload into `payload`, which is cleared first. Memory grows with what arrives, not with
-/// what was announced.
+/// Reads a payload into `payload`, in place of what that holds. Memory grows with what arrives, not
+/// with what was announced. Memory that is there is not cleared before.
 ///
 /// # Errors
 /// When the stream ends or fails before `length` bytes.
@@ -193,10 +193,14 @@ pub fn read_payload(
     length: usize,
     payload: &mut Vec<u8>,
 ) -> Result<(), FrameError> {
-    payload.clear();
-    payload.reserve(length.min(FIRST_RESERVE));
-    let read = reader.take(length as u64).read_to_end(payload)?;
+    payload.truncate(length);
+    let mut read = read_up_to(reader, payload)?;
+    if read == payload.len() {
+        payload.reserve((length - read).min(FIRST_RESERVE));
+        read += reader.take((length - read) as u64).read_to_end(payload)?;
+    }
     if read < length {
+        payload.truncate(read);
         return Err(FrameError::Truncated {
             read,
             expected: length,

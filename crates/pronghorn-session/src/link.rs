@@ -14,7 +14,7 @@ use crate::{
     message::ErrorMessage,
     store::file::Party,
     transcript::{Way, split_digest},
-    transport::{BUFFER, Ends, Holding, TICK, Timed, Timeouts, Transport, with_length},
+    transport::{AHEAD, Ends, Holding, TICK, Timed, Timeouts, Transport, with_length},
     writer::{Outgoing, Writer},
 };
 
@@ -96,7 +96,7 @@ impl Link {
             received: Way::on_channel(party.peer(), binding),
             unread: None,
             writer: Some(Writer::start(sent, writing, timeouts, ends.clone())?),
-            reader: BufReader::with_capacity(BUFFER, Timed::new(transport, ends.clone())),
+            reader: BufReader::with_capacity(AHEAD, Timed::new(transport, ends.clone())),
             control,
             timeouts,
             ends,
@@ -138,18 +138,29 @@ impl Link {
         self.writer.as_ref().is_some_and(Writer::has_room)
     }
 
-    /// Queues a message of a machine before `frames` others of its protocol, the peer's next one
-    /// among them. Who waits for the peer must not block, so ask [`Link::has_room`] first.
-    pub(crate) fn send_ahead(&mut self, frames: u64, payload: Vec<u8>) -> Result<(), SessionError> {
-        let place = self.frames + frames;
+    /// How many frames of both parties are before the next one.
+    pub(crate) fn place(&self) -> u64 {
+        self.frames
+    }
+
+    /// Queues a message of a machine for a place behind that of a message of the peer's, which the
+    /// machine has yet to take. Who waits for the peer must not block, so ask [`Link::has_room`]
+    /// first.
+    pub(crate) fn send_ahead(&mut self, place: u64, payload: Vec<u8>) -> Result<(), SessionError> {
         self.queue(place, Kind::Data, payload)?;
         self.ahead.push_back(place);
+        self.skip();
         Ok(())
     }
 
     /// Goes on by a frame, and by those behind it that were sent ahead.
     fn pass(&mut self) {
         self.frames += 1;
+        self.skip();
+    }
+
+    /// Goes on by those that were sent ahead.
+    fn skip(&mut self) {
         while self.ahead.front() == Some(&self.frames) {
             self.ahead.pop_front();
             self.frames += 1;
@@ -486,19 +497,25 @@ pub(crate) mod tests {
         send(&mut client, Kind::Data, 2);
         take(&mut server);
         // s0 before c1 is taken, c2 and c3 before s0 and s1 are.
-        server.send_ahead(1, vec![3; 3]).expect("the peer reads");
+        let place = server.place();
+        server
+            .send_ahead(place + 1, vec![3; 3])
+            .expect("the peer reads");
         for (frames, length) in [(2, 4), (3, 5)] {
             while !client.has_room() {
                 thread::yield_now();
             }
-            client
-                .send_ahead(frames, vec![4; length])
-                .expect("the peer reads");
+            let place = client.place() + frames;
+            let sent = client.send_ahead(place, vec![4; length]);
+            sent.expect("the peer reads");
         }
         take(&mut server);
         send(&mut server, Kind::Data, 6);
         // s2 before c2 and c3.
-        server.send_ahead(2, vec![7; 7]).expect("the peer reads");
+        let place = server.place();
+        server
+            .send_ahead(place + 2, vec![7; 7])
+            .expect("the peer reads");
         (0..3).for_each(|_| take(&mut client));
         (0..2).for_each(|_| take(&mut server));
         assert_eq!((client.frames, server.frames), (7, 7));

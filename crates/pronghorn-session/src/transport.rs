@@ -13,6 +13,9 @@ use std::{
 /// Size of the buffers on both directions, in bytes.
 pub(crate) const BUFFER: usize = 256 << 10;
 
+/// What is read of a frame beside its header before it is known how long it is: that is copied.
+pub(crate) const AHEAD: usize = 32 << 10;
+
 /// The slowest peer: a message may take a second more for each this many bytes.
 const SLOWEST: usize = 64 << 10;
 
@@ -94,8 +97,10 @@ pub(crate) struct Ends {
     contended: Duration,
     /// Times that something was read.
     heard: Arc<AtomicUsize>,
-    /// Set while this side computes, and so reads nothing.
+    /// Set while this side computes.
     computing: Arc<AtomicBool>,
+    /// Set while nobody wants to read on.
+    refusing: Arc<AtomicBool>,
 }
 
 impl Ends {
@@ -138,13 +143,19 @@ impl Ends {
         work()
     }
 
+    /// Ends a read under way, and those that begin before the result is dropped.
+    pub(crate) fn refuse(&self) -> Holding {
+        self.refusing.store(true, Ordering::SeqCst);
+        Holding(self.refusing.clone())
+    }
+
     fn is_contended(&self) -> bool {
         self.holding.load(Ordering::SeqCst) && self.waiting.load(Ordering::SeqCst) > 0
     }
 }
 
-/// As long as it is there, something is set: that a session holds what others may wait for, or
-/// computes.
+/// As long as it is there, something is set: that a session holds what others may wait for,
+/// computes, or reads nothing.
 pub(crate) struct Holding(Arc<AtomicBool>);
 
 impl Drop for Holding {
@@ -204,9 +215,9 @@ impl Timed {
 
     /// Tries until something moves, the deadline passes, or nobody wants it any more.
     ///
-    /// A peer that has messages of its own to send does not read meanwhile. So what comes from it
-    /// starts the limits of a write anew, and so does this side's own work, for which the peer
-    /// waits. A read has limits that nothing else moves.
+    /// This side's own work starts the limits anew, since it may be what the peer waits for. A peer
+    /// that has messages of its own to send does not read meanwhile. So what comes from it starts
+    /// those of a write anew.
     fn insist(
         &mut self,
         way: Way,
@@ -218,7 +229,7 @@ impl Timed {
         loop {
             let now = self.ends.heard.load(Ordering::Relaxed);
             let computing = self.ends.computing.load(Ordering::Relaxed);
-            if way == Way::Out && (now != heard || computing) {
+            if computing || (way == Way::Out && now != heard) {
                 (heard, moved, contended) = (now, Instant::now(), None);
                 self.restart();
             }
@@ -233,7 +244,8 @@ impl Timed {
                     return done;
                 }
             }
-            if self.ends.is_stopping() {
+            let refuses = way == Way::In && self.ends.refusing.load(Ordering::SeqCst);
+            if refuses || self.ends.is_stopping() {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             let since = contended.unwrap_or_else(Instant::now);

@@ -339,14 +339,15 @@ impl<W: Word> LinearServer<W> {
         let generator = rlwe::a_generator(&Seed::from_bytes(*seed));
         let (n, q) = (self.shape.linear.rlwe.degree, self.layer.ring.modulus());
         let window = &self.shape.portion.window;
-        let mut rows = self.pool.take(window.count * n);
+        let mut room = self.pool.take(window.count * n);
+        let rows = &mut room[..window.count * n];
         rows.par_chunks_mut(n)
             .enumerate()
             .for_each(|(row, a)| rlwe::expand_a(&generator, window.number(row), q, a));
         self.a = tiles(&self.pool, self.shape.answers(), n);
-        let input = Rows::Together(&rows, n);
+        let input = Rows::Together(rows, n);
         pronghorn_product::multiply(&self.packed.weights, q, input, None, &mut self.a);
-        self.pool.give(rows);
+        self.pool.give(room);
         self.expect_rows(seed);
     }
 

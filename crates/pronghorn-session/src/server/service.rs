@@ -28,7 +28,7 @@ pub trait Service: Send + Sync {
         batch: usize,
         keys: &Connection,
         prepared: Option<ServerPrepared>,
-    ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError>;
+    ) -> Result<Box<dyn Machine<Error = EngineError> + Send>, EngineError>;
 
     /// The server's half of the preparation of such a batch.
     ///
@@ -58,7 +58,7 @@ pub trait Service: Send + Sync {
 }
 
 /// The server's half of a preparation.
-pub trait Preparing: Machine<Error = EngineError> {
+pub trait Preparing: Machine<Error = EngineError> + Send {
     /// What was prepared.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Service for ModelService {
         batch: usize,
         keys: &Connection,
         prepared: Option<ServerPrepared>,
-    ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError> {
+    ) -> Result<Box<dyn Machine<Error = EngineError> + Send>, EngineError> {
         let run = ServerRun::with_prepared(&self.0, batch, keys, prepared)?;
         Ok(Box::new(run))
     }

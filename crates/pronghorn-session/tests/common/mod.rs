@@ -317,7 +317,7 @@ impl Service for Mock {
         batch: usize,
         _: &Connection,
         _: Option<ServerPrepared>,
-    ) -> Result<Box<dyn Machine<Error = EngineError>>, EngineError> {
+    ) -> Result<Box<dyn Machine<Error = EngineError> + Send>, EngineError> {
         Ok(Box::new(PingPong::server(batch)))
     }
 
