@@ -9,12 +9,16 @@ use crate::{
     message::{self, Done},
 };
 
+/// The longest message that is read while the machine works on another, in bytes. No plan counts
+/// this memory.
+const MOST_FOLLOWING: usize = 4 << 20;
+
 /// Sends and receives for `machine` until it is done; calls `on_progress` after every message that
 /// was not sent ahead.
 ///
 /// Before it waits for the peer it sends what the machine can make already, and does what needs no
 /// message. So both parties work at a time. While the machine works on a message the next one is
-/// read, where the peer sends one in any case.
+/// read, where the peer sends one in any case and it is short.
 pub(crate) fn drive<M: Machine<Error = EngineError> + Send + ?Sized>(
     machine: &mut M,
     link: &mut Link,
@@ -39,7 +43,7 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + Send + ?Sized>(
                 incoming.take(machine, link)?;
             }
             Want::Done => {
-                incoming.note(link);
+                link.note(&incoming.message);
                 return Ok(());
             }
         }
@@ -68,11 +72,12 @@ impl Incoming {
         if self.due.take().is_none() {
             // The last one is added to the transcript only now that this side has nothing to do but
             // wait.
-            self.note(link);
+            link.note(&self.message);
             link.receive_data(machine.max_incoming(), &mut self.message)?;
         }
         let ends = link.ends().clone();
-        let Some(most) = machine.max_following() else {
+        let following = machine.max_following();
+        let Some(most) = following.filter(|&most| most <= MOST_FOLLOWING) else {
             return Ok(ends.compute(|| machine.receive(&self.message))?);
         };
         let (message, following) = (&self.message, &mut self.following);
@@ -109,11 +114,6 @@ impl Incoming {
         let next = self.due.unwrap_or_else(|| link.place());
         link.send_ahead(next + frames, message)?;
         Ok(true)
-    }
-
-    /// Adds the last message to the transcript, where that was not done yet.
-    fn note(&self, link: &mut Link) {
-        link.note(&self.message);
     }
 }
 

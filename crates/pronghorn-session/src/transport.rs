@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Size of the buffers on both directions, in bytes.
+/// Bytes of the writer's buffer: short frames go together.
 pub(crate) const BUFFER: usize = 256 << 10;
 
-/// What is read of a frame beside its header before it is known how long it is: that is copied.
+/// Bytes of the reader's buffer. What comes with a frame's header is copied out of it.
 pub(crate) const AHEAD: usize = 32 << 10;
 
 /// The slowest peer: a message may take a second more for each this many bytes.
