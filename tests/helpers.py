@@ -69,6 +69,25 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
 
 
+def mixed(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, tuple[Any, ...]]],
+    constants: dict[str, Any] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model with inputs of several types, by name."""
+    stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        stored,
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 2)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
 def run_onnx(proto: onnx.ModelProto, inputs: np.ndarray) -> np.ndarray:
     """The first output by onnxruntime, one image at a time."""
     options = onnxruntime.SessionOptions()

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import pronghorn
-from helpers import Frame, node, run_native
+from helpers import Frame, mixed, node, run_native
 from pronghorn import _multikey_plan
 from pronghorn._categories import Categories, Category
 from pronghorn._tables import read_table
@@ -45,25 +45,6 @@ def whole(high: int, *shape: int) -> np.ndarray:
 
 def texts(names: list[str], *shape: int) -> np.ndarray:
     return np.array(names, object)[RANDOM.integers(0, len(names), shape)]
-
-
-def mixed(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, tuple[Any, ...]]],
-    constants: dict[str, Any] | None = None,
-    opset: int = 17,
-) -> onnx.ModelProto:
-    """A model with inputs of several types, by name."""
-    stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()],
-        [helper.make_tensor_value_info("y", FLOAT, None)],
-        stored,
-    )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(ML, 2)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def by_file(proto: onnx.ModelProto, inputs: Inputs) -> np.ndarray:
@@ -929,3 +910,24 @@ def test_categories_that_are_far_beyond_the_others_are_told() -> None:
     with pytest.warns(PrecisionWarning, match="no sample has lead to values far beyond"):
         expected = loaded.plan("two-party").expected_error
     assert expected.is_near
+
+
+def test_categories_that_no_sample_has_leave_numbers_their_margin() -> None:
+    """Rows that are made for them are no samples: that the largest number is in several of these says nothing."""
+    draw = np.random.default_rng(12)
+    nodes = [
+        node("OneHotEncoder", "k", "h", domain=ML, cats_int64s=list(range(60)), zeros=1),
+        node("Reshape", "h flat", "hot"),
+        node("Concat", "x hot", "joined", axis=1),
+        node("MatMul", "joined w", "y"),
+    ]
+    weights = draw.standard_normal((63, 1)) * np.repeat([1, 0.2], [3, 60])[:, None]
+    constants = {"flat": np.array([-1, 60]), "w": weights.astype(np.float32)}
+    proto = mixed(nodes, {"k": (INT64, ("N", 1)), "x": (FLOAT, ("N", 3))}, constants)
+
+    def rows(count: int) -> Inputs:
+        return {"k": draw.integers(0, 20, (count, 1)), "x": draw.exponential(size=(count, 3)).astype(np.float32)}
+
+    loaded = pronghorn.load(proto, samples=rows(40))
+    found = loaded.verify(rows(2000), trust="two-party", secure=False, outputs="values")
+    assert found.relative_error < 0.04

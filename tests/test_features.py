@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 from typer.testing import CliRunner
 
 import pronghorn
-from helpers import model, node
+from helpers import mixed, model, node
 from pronghorn._inputs import beyond, clamped, only_a_part, planned_bounds, planned_range
 from pronghorn.cli import app
 from pronghorn.errors import InputError, InputWarning, PrecisionWarning
 
+FLOAT = TensorProto.FLOAT
 LEVELS = ["two-party", "client-aided", "encrypted"]
 MEANS = np.array([1200.0, 0.05, 2005.0, -3.0], np.float32)
 SPREADS = np.array([400.0, 0.01, 8.0, 1.0], np.float32)
@@ -738,3 +740,109 @@ def test_tables_of_whole_numbers_are_no_pixels(kind: type) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", InputWarning)
         pronghorn.load(proto, samples=RANDOM.integers(0, 200, (300, 3)).astype(kind))
+
+
+FRONTS = {
+    "shifted": [node("Sub", "s three", "c"), node("Div", "c six", "f")],
+    "clipped": [node("Clip", "s low high", "f")],
+    "slope": [node("LeakyRelu", "s", "f", alpha=0.1)],
+    "differences": [
+        node("Slice", "s from1 to48 axis1", "late"),
+        node("Slice", "s from0 to47 axis1", "early"),
+        node("Sub", "late early", "f"),
+    ],
+}
+"""What becomes of a series before windows slide over it."""
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_steps_of_a_series_beside_a_table_share_a_scale(front: str) -> None:
+    """A pulse may be at a step where no sample has one."""
+    draw = np.random.default_rng(5)
+
+    def rows(count: int) -> dict[str, np.ndarray]:
+        pulse = np.arange(48) == draw.integers(0, 48, (count, 1))
+        series = draw.uniform(5, 30, (count, 1)) * pulse + 0.05 * draw.standard_normal((count, 48))
+        table = MEANS[:3] + SPREADS[:3] * draw.standard_normal((count, 3))
+        return {"s": series.astype(np.float32), "t": table.astype(np.float32)}
+
+    whole = {"from0": [0], "from1": [1], "to47": [47], "to48": [48], "axis1": [1], "pool": [2]}
+    constants: dict[str, Any] = {name: np.array(numbers, np.int64) for name, numbers in whole.items()}
+    constants |= {"three": np.float32(3), "six": np.float32(6), "low": np.float32(-1), "high": np.float32(25)}
+    constants |= {"means": MEANS[:3], "spreads": SPREADS[:3]}
+    constants |= {"k": draw.standard_normal((6, 1, 5)).astype(np.float32) / 3}
+    constants |= {"w": draw.standard_normal((9, 1)).astype(np.float32)}
+    nodes = [
+        *FRONTS[front],
+        node("Unsqueeze", "f axis1", "one"),
+        node("Conv", "one k", "conv", pads=[2, 2]),
+        node("Relu", "conv", "relu"),
+        node("ReduceMean", "relu", "mean", axes=[2], keepdims=0),
+        node("Sub", "t means", "near"),
+        node("Div", "near spreads", "scaled"),
+        node("Concat", "mean scaled", "joined", axis=1),
+        node("MatMul", "joined w", "y"),
+    ]
+    used = {name for each in nodes for name in each.input}
+    used_constants = {name: array for name, array in constants.items() if name in used}
+    inputs = {"s": (FLOAT, ("N", 48)), "t": (FLOAT, ("N", 3))}
+    loaded = pronghorn.load(mixed(nodes, inputs, used_constants), samples=rows(40))
+    found = loaded.verify(rows(400), secure=False, outputs="values")
+    assert found.relative_error < 0.03
+    assert found.clamped_inputs == 0
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_products_with_a_rare_flag_have_room(flags: int) -> None:
+    """Samples hardly tell how large they are, which a warning says."""
+    draw = np.random.default_rng(6)
+
+    def rows(count: int, share: float) -> np.ndarray:
+        price, other = np.exp(0.5 * draw.standard_normal(count)), draw.standard_normal(count)
+        return np.stack([price, other, draw.random(count) < share], 1).astype(np.float32)
+
+    nodes = [
+        node("Gather", "x zero", "price", axis=1),
+        node("Gather", "x two", "flag", axis=1),
+        node("Mul", "price flag", "product"),
+        node("Concat", "x product", "joined", axis=1),
+        node("MatMul", "joined w", "y"),
+    ]
+    constants = {"zero": np.array([0]), "two": np.array([2]), "w": np.array([[0.4], [-0.3], [0.2], [0.7]], np.float32)}
+    samples = rows(400, 0)
+    samples[:flags, 2] = 1
+    loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=samples)
+    with pytest.warns(PrecisionWarning, match="functions read column 2, which is 0 in all samples but 15 or fewer"):
+        loaded.plan("two-party")
+    assert loaded.verify(rows(1000, 0.05), secure=False, outputs="values").relative_error < 0.06
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrecisionWarning)
+        pronghorn.load(model(nodes, ("N", 3), constants), samples=rows(400, 0.1)).plan("two-party")
+
+
+def test_a_constant_beside_raw_products_costs_no_precision() -> None:
+    """As scikit-learn's PolynomialFeatures exports it, before a scaler."""
+    raw = rows(600)[:, :2]
+    features = np.stack([np.ones(600), *raw.T, raw[:, 0] * raw[:, 1]], 1)
+    spreads = features.std(axis=0)
+    constants = {
+        "first": np.array([0]),
+        "second": np.array([1]),
+        "unit": np.array([1.0], np.float32),
+        "means": features.mean(axis=0).astype(np.float32),
+        "spreads": np.where(spreads == 0, 1, spreads).astype(np.float32),
+        "w": np.array([[3.0], [-0.3], [0.2], [0.7]], np.float32),
+    }
+    nodes = [
+        node("Gather", "x first", "price", axis=1),
+        node("Gather", "x second", "ratio", axis=1),
+        node("Mul", "price ratio", "product"),
+        node("Shape", "price", "shape"),
+        node("Expand", "unit shape", "ones"),
+        node("Concat", "ones price ratio product", "joined", axis=1),
+        node("Sub", "joined means", "c"),
+        node("Div", "c spreads", "s"),
+        node("MatMul", "s w", "y"),
+    ]
+    loaded = pronghorn.load(model(nodes, ("N", 2), constants), samples=raw[:300])
+    assert loaded.verify(raw[300:], secure=False, outputs="values").relative_error < 0.02

@@ -915,3 +915,33 @@ def test_torch_modules_that_mix_images_are_refused(form: str) -> None:
     rows = np.random.default_rng(5).standard_normal((40, 3, 4)).astype(np.float32)
     with pytest.raises((ExportError, UnsupportedModelError), match=r"mixes images|the batch"):
         pronghorn.load(Mixing().eval(), samples=rows)
+
+
+@pytest.mark.parametrize("form", ["words", "words as floats", "zeros", "logarithm", "assertion"])
+def test_mixing_is_found_whatever_values_a_module_takes(form: str) -> None:
+    """Made-up values that it refuses, and an example of equal numbers, tell nothing: samples do."""
+    torch = pytest.importorskip("torch")
+
+    class Mixing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = torch.nn.Embedding(12, 4)
+            self.layer = torch.nn.Linear(4, 2)
+            self.attention = torch.nn.MultiheadAttention(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            if form.startswith("words"):
+                x = self.words(x.long())
+            if form == "logarithm":
+                x = x.log()
+            if form == "assertion":
+                torch._assert(x.min() >= 0, "values of one sign")
+            return self.layer(self.attention(x, x, x)[0].mean(1))
+
+    draw = np.random.default_rng(6)
+    rows: Any = np.abs(draw.standard_normal((40, 3, 4))).astype(np.float32) + 0.1
+    if form.startswith("words"):
+        rows = draw.integers(0, 12, (40, 3)).astype(np.float32 if form.endswith("floats") else np.int64)
+    example = torch.zeros(1, 3, 4) if form == "zeros" else None
+    with pytest.raises(ExportError, match="mixes images"):
+        pronghorn.load(Mixing().eval(), samples=rows, example=example)

@@ -194,7 +194,7 @@ class Categories:
         model has results for these. Also with one such category in several places, as padding has it. Ranges of a plan
         are to hold what the model makes of them.
         """
-        flat, columns = samples.reshape(len(samples), -1), self._columns()
+        flat, columns = samples.reshape(len(samples), -1), self.columns()
         absent = {category.place: category.absent(flat[:, columns[category.place]]) for category in self.each}
         most = min(MOST_ABSENT, max(1, MOST_MADE // flat.shape[1]))
         several = self._in_several(absent)[: most // 2]
@@ -209,7 +209,7 @@ class Categories:
                     part[index] = 1.0
         return np.reshape(made, (-1, *samples.shape[1:]))
 
-    def _columns(self) -> dict[int, slice]:
+    def columns(self) -> dict[int, slice]:
         """The columns of each category's indicators in an encoded row."""
         counts = {category.place: len(category.values) for category in self.each}
         sizes = [counts.get(place, 1) for place in range(int(np.prod(self.row_shape)))]

@@ -32,6 +32,8 @@ class Model:
     def output_shape(self) -> list[int]: ...
     def run_float(self, inputs: NDArray[np.float32], progress: Progress | None = None) -> NDArray[np.float32]:
         """The plain float evaluator: `(images, *input_shape)` to `(images, *output_shape)`."""
+    def features_in_products(self) -> list[int]:
+        """The features of a row that products, squares and functions read before any layer."""
     def with_class(self) -> Model:
         """The model whose result is the class: the index of the largest output."""
     def compile(self, options: PlanOptions) -> Compiled:

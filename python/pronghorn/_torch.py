@@ -50,6 +50,9 @@ SINGLE = 10.0
 MOST_SAMPLES = 4
 """Samples that an exported model is compared on."""
 
+MOST_TOGETHER = 4
+"""Images together that a module is compared with itself on."""
+
 MOST_CASES = 2
 """Types of inputs that a module is exported with, where the first have no network."""
 
@@ -80,6 +83,10 @@ class Exported:
         """The outputs that are results of a Sigmoid. Runtimes round these to single precision's steps at 1."""
         makers = {name: node for node in self.proto.graph.node for name in node.output}
         return {entry.name for entry in self.proto.graph.output if _maker(makers, entry.name) == "Sigmoid"}
+
+
+class MixesImagesError(ExportError):
+    """A module has other results for images together than one by one."""
 
 
 @dataclass(frozen=True)
@@ -167,28 +174,52 @@ class Case:
         does not tell.
 
         Raises:
-            ExportError: it mixes images.
+            MixesImagesError: it mixes images.
         """
-        apart: list[dict[str, torch.Tensor]] = []
-        for inputs in self._probes():
-            if not any(all(_are_equal(each[name], inputs[name]) for name in inputs) for each in apart):
-                apart.append(dict(inputs))
-        together = {name: _joined([inputs[name] for inputs in apart]) for name in self.inputs}
-        try:
-            with _evaluating(self.module):
-                wanted = [_run(self.module, inputs) or {} for inputs in apart]
+        with _evaluating(self.module):
+            apart, wanted = self._unlike()
+            try:
+                together = {name: _joined([inputs[name] for inputs in apart]) for name in self.inputs}
                 found = _run(self.module, together) or {}
-        except ExportError:
-            return  # It takes one image alone, or refuses such values.
+            except ExportError:
+                return  # It takes one image alone.
         for name, mixed in found.items():
             each = [results[name] for results in wanted if name in results]
             if _differs_along_every_axis(each, mixed):
-                raise ExportError(
+                raise MixesImagesError(
                     f"the module {self.title} mixes images: its {name} for {len(apart)} images together is another "
                     "than for each alone",
                     "compute each image by itself: keep the batch first (batch_first=True), and use no other images of "
                     "the batch",
                 )
+
+    def _unlike(self) -> tuple[list[dict[str, torch.Tensor]], list[Mapping[str, Array]]]:
+        """Images that differ and that the module takes, and its outputs. Of equal ones even a mixture has the results
+        of each alone."""
+        apart: list[dict[str, torch.Tensor]] = []
+        wanted: list[Mapping[str, Array]] = []
+        for inputs in chain(self._probes(), self._moved()):
+            if any(all(_are_equal(each[name], inputs[name]) for name in inputs) for each in apart):
+                continue
+            with suppress(ExportError):  # It may refuse such values.
+                results = _run(self.module, inputs) or {}
+                if all(np.isfinite(values).all() for values in results.values()):
+                    apart.append(dict(inputs))
+                    wanted.append(results)
+            if len(apart) == MOST_TOGETHER:
+                break
+        return apart, wanted
+
+    def _moved(self) -> Iterator[dict[str, torch.Tensor]]:
+        """Images made of the example: its numbers in other places, halved, and one larger."""
+        import torch
+
+        for change in (partial(np.roll, shift=1, axis=-1), partial(np.multiply, 0.5), partial(np.add, 1)):
+            arrays = {name: (value, _array(value)) for name, value in self.inputs.items()}
+            yield {
+                name: torch.tensor(change(array).astype(array.dtype) if array.ndim > 1 else array).to(value.device)
+                for name, (value, array) in arrays.items()
+            }
 
     def _results(self, run: _Run) -> list[_Result]:
         """Inputs, the module's outputs, and the exported model's.
@@ -309,7 +340,7 @@ def _inputs(
     """One image of each input, by the names of forward's parameters, and others like it behind it; the same in other
     types."""
     if example is not None:
-        yield [_by_parameter(module, example)]
+        yield [_by_parameter(module, example), *_like_example(module, example, samples)]
     elif samples is not None:
         yield from _typed(module, [_by_parameter(module, each) for each in _chosen(samples)])
     elif isinstance(shape, Mapping):
@@ -321,6 +352,18 @@ def _inputs(
             f"an example is missing: torch runs the module {type(module).__name__} once to export it\n"
             "  what to do: give inputs as forward takes them, the batch first (example=), or samples (samples=)"
         )
+
+
+def _like_example(module: torch.nn.Module, example: Example, samples: Inputs | None) -> list[dict[str, torch.Tensor]]:
+    """Samples as inputs of the example's types and shapes; none where they are no such inputs."""
+    first = _by_parameter(module, example)
+    try:
+        others = [] if samples is None else [_by_parameter(module, each) for each in _chosen(samples)]
+    except InputError:
+        return []
+    shapes = {name: value.shape for name, value in first.items()}
+    alike = [each for each in others if {name: value.shape for name, value in each.items()} == shapes]
+    return [{name: value.to(first[name].dtype) for name, value in each.items()} for each in alike]
 
 
 def _by_parameter(module: torch.nn.Module, example: Example) -> dict[str, torch.Tensor]:

@@ -6,6 +6,8 @@
 //! biases to match: [`FeatureScales::undo`] puts the inverse into the float graph, and
 //! [`crate::passes::run`] folds it into these layers.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -67,12 +69,7 @@ impl FeatureScales {
     /// of four. Features of a group share a scale. `None` where they are alike and no constant is
     /// far beyond them, or with fewer than [`LEAST_ROWS`] rows.
     pub fn of_samples(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Option<Self> {
-        let mut reaches = Reach::of_all(samples, features)?;
-        for group in groups {
-            let values = |&at: &usize| samples[at..].iter().step_by(features);
-            let shared = Reach::of(group.iter().flat_map(values));
-            group.iter().for_each(|&at| reaches[at] = shared);
-        }
+        let reaches = Reach::of_all(samples, features, groups)?;
         // Next to what layers make of pictures, features are best of the size of these.
         let of_groups = groups.iter().flatten().map(|&at| reaches[at].reach);
         let to = of_groups.fold(None, |most: Option<f64>, reach| {
@@ -85,16 +82,21 @@ impl FeatureScales {
     /// The scales with which features are about 1 in size: indicators and what layers make of others
     /// may stand beside them, and these stay as they are. `None` as for [`Self::of_samples`].
     pub fn near_one(samples: &[f32], features: usize) -> Option<Self> {
-        let reaches = Reach::of_all(samples, features)?;
+        let reaches = Reach::of_all(samples, features, &[])?;
         let one = f64::from(HEADROOM).exp2();
         (!Reach::are_alike(&reaches)).then(|| Self::of_reaches(&reaches, Some(one), &[]))
     }
 
     /// The scales for samples of which the features `kept` have one value alone, which they keep.
-    /// What is left of another value is nothing beside those of others. `None` with too few rows,
-    /// or where no feature varies.
-    pub fn with_kept(samples: &[f32], features: usize, kept: &[usize]) -> Option<Self> {
-        let reaches = Reach::of_all(samples, features)?;
+    /// What is left of another value is nothing beside those of others. Features of a group share a
+    /// scale. `None` with too few rows, or where no feature varies.
+    pub fn with_kept(
+        samples: &[f32],
+        features: usize,
+        groups: &[Vec<usize>],
+        kept: &[usize],
+    ) -> Option<Self> {
+        let reaches = Reach::of_all(samples, features, groups)?;
         let varies = reaches.iter().any(|reach| !reach.is_constant);
         varies.then(|| Self::of_reaches(&reaches, None, kept))
     }
@@ -217,13 +219,18 @@ impl FeatureScale {
 }
 
 impl Reach {
-    /// Of each feature. `None` with fewer than [`LEAST_ROWS`] rows.
-    fn of_all(samples: &[f32], features: usize) -> Option<Vec<Self>> {
+    /// Of each feature, or of its group. `None` with fewer than [`LEAST_ROWS`] rows.
+    fn of_all(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Option<Vec<Self>> {
         if features == 0 || samples.len() / features < LEAST_ROWS {
             return None;
         }
         let values = |feature: usize| samples[feature..].iter().step_by(features);
-        Some((0..features).map(|at| Self::of(values(at))).collect())
+        let mut reaches: Vec<Self> = (0..features).map(|at| Self::of(values(at))).collect();
+        for group in groups {
+            let shared = Self::of(group.iter().flat_map(|&at| values(at)));
+            group.iter().for_each(|&at| reaches[at] = shared);
+        }
+        Some(reaches)
     }
 
     fn of<'a>(values: impl Iterator<Item = &'a f32>) -> Self {
@@ -278,36 +285,111 @@ impl Reach {
     }
 }
 
-/// The features that share a scale: those of each part of the row that is read as an image or a
-/// series, of a model of several inputs.
+/// The features that share a scale, as the model reads them by the same weights: those of each part
+/// of the row that is an image or a series. Parts with a feature in common are one.
 pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
-    let part = |at: usize| match &graph.nodes[at].op {
-        Op::Take { axis: 0, indices } if graph.nodes[at].inputs == [0] => Some(indices),
-        _ => None,
-    };
-    let of_images = graph.nodes.iter().enumerate().filter_map(|(index, node)| {
-        // A row in one of several dimensions is a row, unless windows slide over it.
-        let is_row = node.shape.iter().filter(|&&size| size > 1).count() < 2;
-        let is_image = !is_row || is_slid_over(graph, index);
-        (node.op == Op::Reshape && is_image).then(|| part(node.inputs[0]))
+    let slid = slid_over(graph);
+    let of_images = graph.readers(0).filter_map(|(index, node)| {
+        let is_image = slid[index] || graph.readers(index).any(|(_, reader)| is_map(reader));
+        match &node.op {
+            Op::Take { axis: 0, indices } => is_image.then(|| indices.clone()),
+            op => {
+                (slid[index] && leaves_alike(graph, op)).then(|| (0..graph.input_len()).collect())
+            }
+        }
     });
-    of_images.flatten().cloned().collect()
+    let mut groups: Vec<BTreeSet<usize>> = Vec::new();
+    for indices in of_images {
+        let mut joined = BTreeSet::from_iter(indices);
+        groups.retain(|group| {
+            let is_apart = joined.is_disjoint(group);
+            if !is_apart {
+                joined.extend(group);
+            }
+            is_apart
+        });
+        groups.push(joined);
+    }
+    groups.sort();
+    let sorted = groups.into_iter().map(Vec::from_iter);
+    sorted.collect()
 }
 
-/// Whether windows slide over a value, as it is or rearranged.
-fn is_slid_over(graph: &Graph, value: usize) -> bool {
-    graph
-        .readers(value)
-        .any(|(index, reader)| match &reader.op {
-            Op::Conv { .. } | Op::MaxPool { .. } | Op::AveragePool { .. } => true,
-            Op::Reshape | Op::Transpose { .. } | Op::Pad { .. } => is_slid_over(graph, index),
-            _ => false,
-        })
+/// Whether it makes a picture, or a series of rows, of a row.
+fn is_map(node: &Node) -> bool {
+    node.op == Op::Reshape && node.shape.iter().filter(|&&size| size > 1).count() > 1
 }
 
-/// The features that have one value on all samples; none with too few rows.
-pub fn constants(samples: &[f32], features: usize) -> Vec<usize> {
-    let reaches = Reach::of_all(samples, features).unwrap_or_default();
+/// Of each value, whether windows slide over it, as it is or after operators that leave its places
+/// alike: the same weights meet all of them.
+pub fn slid_over(graph: &Graph) -> Vec<bool> {
+    let mut slid = vec![false; graph.nodes.len()];
+    for (index, node) in graph.nodes.iter().enumerate().rev() {
+        let slides = match &node.op {
+            Op::Conv { .. }
+            | Op::MaxPool { .. }
+            | Op::AveragePool { .. }
+            | Op::GlobalAveragePool => graph.nodes[node.inputs[0]].shape[1..] != [1, 1],
+            op => slid[index] && leaves_alike(graph, op),
+        };
+        for &input in &node.inputs {
+            slid[input] |= slides;
+        }
+    }
+    slid
+}
+
+/// Whether values that are alike stay so.
+fn leaves_alike(graph: &Graph, op: &Op) -> bool {
+    match op {
+        // Factors of columns that are unlike are a table's.
+        Op::Affine { mul: Some(mul), .. } => {
+            let factors = graph.tensors[mul].data.iter().map(|mul| mul.abs());
+            let ends = factors.fold([f32::INFINITY, 0.0], |[least, most], mul| {
+                [least.min(mul), most.max(mul)]
+            });
+            f64::from(ends[1] / ends[0]).log2() < LEAST_DIFFERENCE
+        }
+        Op::Affine { mul: None, .. } => true,
+        op => !op.is_linear(),
+    }
+}
+
+/// The features of a row that products, squares and functions read with no layer of several features
+/// between. Where samples have none of such a feature, they tell nothing of these.
+pub fn in_products(graph: &Graph) -> Vec<usize> {
+    if graph.nodes[0].shape.len() != 1 {
+        return Vec::new();
+    }
+    let mut features: Vec<Vec<Option<usize>>> = Vec::with_capacity(graph.nodes.len());
+    let mut found = BTreeSet::new();
+    for node in &graph.nodes {
+        let inputs = node.inputs.iter().map(|&input| &features[input]);
+        let of_first = || features[node.inputs[0]].clone();
+        let made = match &node.op {
+            Op::Input => (0..graph.input_len()).map(Some).collect(),
+            Op::Affine { .. } | Op::Reshape => of_first(),
+            Op::Take { axis: 0, indices } if graph.nodes[node.inputs[0]].shape.len() == 1 => {
+                let first = of_first();
+                indices.iter().map(|&at| first[at]).collect()
+            }
+            Op::Concat { axis: 0 } => inputs.flatten().copied().collect(),
+            op => {
+                if matches!(op, Op::Multiply | Op::Square | Op::Function { .. }) {
+                    found.extend(inputs.flatten().flatten());
+                }
+                vec![None; node.shape.iter().product()]
+            }
+        };
+        features.push(made);
+    }
+    found.into_iter().collect()
+}
+
+/// The features that have one value on all samples, but those of a group that has several. None
+/// with too few rows.
+pub fn constants(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Vec<usize> {
+    let reaches = Reach::of_all(samples, features, groups).unwrap_or_default();
     let constant = reaches.iter().enumerate();
     let constant = constant.filter_map(|(at, reach)| reach.is_constant.then_some(at));
     constant.collect()
@@ -377,17 +459,17 @@ mod tests {
 
     #[test]
     fn kept_constants_count_for_nothing() {
-        assert_eq!(constants(&rows(), 4), [3]);
-        let with = |kept| FeatureScales::with_kept(&rows(), 4, kept).expect("enough rows");
+        assert_eq!(constants(&rows(), 4, &[]), [3]);
+        let with = |kept| FeatureScales::with_kept(&rows(), 4, &[], kept).expect("enough rows");
         let plain = FeatureScales::of_samples(&rows(), 4, &[]).expect("they differ");
         assert_eq!(with(&[]), plain);
         let scales = with(&[3]);
         assert_eq!((scales.0[3].exponent, scales.0[3].offset), (64, 7.0));
         assert!(scales.keeps(3) && !scales.keeps(1));
         assert_eq!(scales.0[..3], plain.0[..3]);
-        assert_eq!(constants(&rows()[..60], 4), [] as [usize; 0]);
-        assert_eq!(FeatureScales::with_kept(&rows()[..60], 4, &[3]), None);
-        assert_eq!(FeatureScales::with_kept(&[3.0; 40], 2, &[]), None);
+        assert_eq!(constants(&rows()[..60], 4, &[]), [] as [usize; 0]);
+        assert_eq!(FeatureScales::with_kept(&rows()[..60], 4, &[], &[3]), None);
+        assert_eq!(FeatureScales::with_kept(&[3.0; 40], 2, &[], &[]), None);
     }
 
     /// Scales tell nothing of features that need none.
@@ -395,7 +477,7 @@ mod tests {
     fn features_that_are_alike_have_no_scale_beside_a_constant() {
         let row = |i: usize| [i as f32, -(i as f32) / 5.0, 2024.0];
         let rows: Vec<f32> = (0..20).flat_map(row).collect();
-        let scales = FeatureScales::with_kept(&rows, 3, &[2]).expect("enough rows");
+        let scales = FeatureScales::with_kept(&rows, 3, &[], &[2]).expect("enough rows");
         let none = FeatureScale {
             exponent: 0,
             offset: 0.0,
@@ -490,6 +572,161 @@ mod tests {
         };
         graph.validate().unwrap();
         graph
+    }
+
+    /// A series of six beside a table of two, in one row: the series after `front`, which makes six
+    /// values of it, is slid over.
+    fn series_beside_table(front: Vec<Node>) -> Graph {
+        let mut graph = picture_beside_table();
+        let take = |from: usize, to: usize| Op::Take {
+            axis: 0,
+            indices: (from..to).collect(),
+        };
+        let node = |name: &str, op, inputs: &[usize], shape: &[usize]| Node {
+            name: name.into(),
+            op,
+            inputs: inputs.to_vec(),
+            shape: shape.to_vec(),
+        };
+        let [mut conv, flat, joined, dense] = [3, 4, 6, 7].map(|at| graph.nodes[at].clone());
+        let Op::Conv { window, .. } = &mut conv.op else {
+            unreachable!()
+        };
+        window.kernel = [1, 4];
+        let mut nodes = vec![
+            node("x", Op::Input, &[], &[8]),
+            node("series", take(0, 6), &[0], &[6]),
+        ];
+        nodes.extend(front);
+        let last = nodes.len() - 1;
+        nodes.push(node("map", Op::Reshape, &[last], &[1, 1, 6]));
+        nodes.push(Node {
+            inputs: vec![last + 1],
+            shape: vec![3, 1, 3],
+            ..conv
+        });
+        nodes.push(node("mean", Op::GlobalAveragePool, &[last + 2], &[3, 1, 1]));
+        nodes.push(Node {
+            inputs: vec![last + 3],
+            ..flat
+        });
+        nodes.push(node("table", take(6, 8), &[0], &[2]));
+        nodes.push(Node {
+            inputs: vec![last + 4, last + 5],
+            ..joined
+        });
+        nodes.push(Node {
+            inputs: vec![last + 6],
+            ..dense
+        });
+        graph.output = nodes.len() - 1;
+        graph.nodes = nodes;
+        let tensors = [
+            ("conv.w", vec![3, 1, 1, 4], 12),
+            ("alike", vec![6], 6),
+            ("unlike", vec![6], 6),
+        ];
+        for (name, shape, count) in tensors {
+            let data = (0..count).map(|i| match name {
+                "unlike" => 0.1f32.powi(i),
+                _ => 1.5 + (i as f32).sin(),
+            });
+            let data = data.collect();
+            graph.tensors.insert(name.into(), Tensor::new(shape, data));
+        }
+        graph.validate().unwrap();
+        graph
+    }
+
+    /// Operators that work value by value, and moves, leave the steps of a series alike.
+    #[test]
+    fn a_series_has_one_scale_whatever_comes_before_its_windows() {
+        let node = |op, inputs: &[usize], size: usize| Node {
+            name: "front".into(),
+            op,
+            inputs: inputs.to_vec(),
+            shape: vec![size],
+        };
+        let take = |indices: &[usize]| Op::Take {
+            axis: 0,
+            indices: indices.to_vec(),
+        };
+        let affine = |mul: &str| Op::Affine {
+            mul: Some(mul.into()),
+            add: None,
+        };
+        let series = vec![(0..6).collect::<Vec<usize>>()];
+        let fronts = [
+            vec![],
+            vec![node(affine("alike"), &[1], 6)],
+            vec![node(Op::Relu, &[1], 6)],
+            vec![node(Op::LeakyRelu { alpha: 0.1 }, &[1], 6)],
+            vec![node(Op::Square, &[1], 6)],
+            // Repeated ends, and differences of neighbours.
+            vec![node(take(&[0, 1, 2, 3, 4, 4]), &[1], 6)],
+            vec![
+                node(take(&[0, 0, 1, 2, 3, 4]), &[1], 6),
+                node(Op::Add, &[1, 2], 6),
+            ],
+        ];
+        for front in fronts {
+            let graph = series_beside_table(front);
+            assert_eq!(groups(&graph), series, "{:?}", graph.nodes[2]);
+        }
+        // Factors that are far apart say that the columns are no steps.
+        let graph = series_beside_table(vec![node(affine("unlike"), &[1], 6)]);
+        assert_eq!(groups(&graph), [[0; 0]; 0]);
+        // Two parts of a row that overlap are one.
+        let mut graph = series_beside_table(vec![node(take(&[4, 5, 6, 7, 0, 1]), &[0], 6)]);
+        graph.nodes[1].op = take(&[5, 4, 3, 2, 1, 0]);
+        graph.nodes[2].inputs = vec![0];
+        assert_eq!(groups(&graph), [[0, 1, 4, 5, 6, 7]]);
+        graph.nodes.insert(3, node(Op::Add, &[1, 2], 6));
+        for node in &mut graph.nodes[4..] {
+            node.inputs
+                .iter_mut()
+                .filter(|at| **at > 1)
+                .for_each(|at| *at += 1);
+        }
+        graph.output += 1;
+        graph.validate().unwrap();
+        assert_eq!(groups(&graph), [(0..8).collect::<Vec<usize>>()]);
+        // And a row that is one series.
+        let mut graph = series_beside_table(vec![]);
+        graph.nodes[1].op = Op::Affine {
+            mul: None,
+            add: Some("alike".into()),
+        };
+        graph.nodes[0].shape = vec![6];
+        let table = graph.nodes.iter_mut().find(|node| node.name == "table");
+        table.expect("a table").op = take(&[4, 5]);
+        graph.validate().unwrap();
+        assert_eq!(groups(&graph), series);
+    }
+
+    /// A step that happens to have one value is no constant.
+    #[test]
+    fn steps_of_a_series_are_no_constants() {
+        let row = |i: usize| [0.0, i as f32, 30.0 - i as f32, 2024.0];
+        let rows: Vec<f32> = (0..20).flat_map(row).collect();
+        assert_eq!(constants(&rows, 4, &[]), [0, 3]);
+        assert_eq!(constants(&rows, 4, &[vec![0, 1, 2]]), [3]);
+        let scales = FeatureScales::with_kept(&rows, 4, &[vec![0, 1, 2]], &[3]).expect("varies");
+        assert!(scales.0[..3].iter().all(|scale| *scale == scales.0[0]));
+    }
+
+    #[test]
+    fn products_tell_which_features_they_read() {
+        let graph = series_beside_table(vec![]);
+        assert_eq!(in_products(&graph), [0; 0]);
+        let square = Node {
+            name: "square".into(),
+            op: Op::Square,
+            inputs: vec![1],
+            shape: vec![6],
+        };
+        let graph = series_beside_table(vec![square]);
+        assert_eq!(in_products(&graph), [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -51,12 +51,13 @@ pub enum Joins {
 const MOST_REWRITES: usize = 64;
 
 /// The first joins operators.
-const PASSES: [fn(&mut Graph) -> bool; 9] = [
+const PASSES: [fn(&mut Graph) -> bool; 10] = [
     together::join,
     identity::drop,
     moves::cancel,
     moves::sink,
     pad::fuse,
+    pad::drop_zeros,
     affine::fold,
     dense::fold,
     selections::split,

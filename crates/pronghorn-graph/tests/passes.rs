@@ -210,6 +210,33 @@ fn scales_of_columns_go_into_the_layers_behind() {
     assert_eq!(left(&net), ["Input", "Take", "Dense", "Relu"]);
 }
 
+/// As scikit-learn exports `PolynomialFeatures` and a scaler: a constant beside columns.
+#[test]
+fn zeros_that_a_dense_layer_reads_are_dropped() {
+    let pad = |before, after| Op::Pad {
+        before: vec![before],
+        after: vec![after],
+    };
+    for beside in [false, true] {
+        let mut net = Net::new(&[6], 1);
+        let mut row = net.push(pad(1, 2), &[0], vec![9]);
+        if beside {
+            let other = net.take(0, 0, &[5, 5]);
+            row = net.concat(&[other, row], 0);
+        }
+        let scaled = net.affine(row, net.shape(row)[0]);
+        net.dense(scaled, 4);
+        let left = left(&net);
+        match beside {
+            true => assert!(
+                !left.contains(&"Pad") && !left.contains(&"Affine"),
+                "{left:?}"
+            ),
+            false => assert_eq!(left, ["Input", "Dense"]),
+        }
+    }
+}
+
 /// Numbers that are standardised, and read beside indicators by several layers.
 #[test]
 fn scales_that_several_concatenations_read_go_into_the_layers_behind() {

@@ -9,7 +9,7 @@ use std::{
 use numpy::{PyArrayDyn, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pronghorn_engine::ServerModel;
 use pronghorn_graph::{
-    float,
+    features, float,
     graph::{Graph, Op, Tensor},
     oracle,
 };
@@ -98,6 +98,11 @@ impl Model {
             })
         })?;
         array::array(py, result, images, &self.output_shape())
+    }
+
+    /// The features of a row that products, squares and functions read before any layer.
+    fn features_in_products(&self) -> Vec<usize> {
+        features::in_products(&self.graph)
     }
 
     /// The model whose result is the class.

@@ -32,6 +32,7 @@ from pronghorn._inputs import (
 from pronghorn._model.comparison import compare
 from pronghorn._model.core import Floats, Progress, Shaped, native_errors
 from pronghorn._model.expected import ExpectedError
+from pronghorn._model.made import Made
 from pronghorn._model.options import PlanOptions
 from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
@@ -172,8 +173,9 @@ def _load_module(cases: Iterable[_torch.Case], options: PlanOptions, *, shape: S
 
     Raises: as `load`.
     """
-    refusals, failures = list[UnsupportedModelError](), list[ExportError]()
+    refusals, failures, tried = list[UnsupportedModelError](), list[ExportError](), list[_torch.Case]()
     for case in cases:
+        tried.append(case)
         try:
             for exported in _exports(case, refusals):
                 try:
@@ -187,8 +189,12 @@ def _load_module(cases: Iterable[_torch.Case], options: PlanOptions, *, shape: S
                 if options.opening != "class":
                     case.check(model._run_by_name, exported.probabilities())
                 return model
+        except _torch.MixesImagesError:
+            raise
         except ExportError as error:
             failures.append(error)
+    for case in tried if refusals else []:
+        case.refuse_mixing()  # It may be the reason why images together have no network.
     raise [*refusals, *failures][0]
 
 
@@ -483,13 +489,17 @@ class Model(Shaped):
         return self._compiled[options]
 
     def _planned(self, options: PlanOptions, stacklevel: int) -> _native.Compiled:
-        """The plan with room for categories that no sample has; without it where there is none that is near the aim."""
-        completed = self._for_core(options)
-        if completed is options:
+        """The plan with room for values that no sample has; without it where there is none that is near the aim."""
+        made = None if options.samples is None else Made.of(options.samples, self.categories, self._native)
+        if made is None or len(made.rows) == 0:
             return self._native.compile(options)
+        few = made.warning(options.columns)
+        if few is not None:
+            warnings.warn(few, PrecisionWarning, stacklevel=stacklevel + 1)
         failure, found = None, None
         try:
-            found = self._native.compile(completed)
+            samples = np.concatenate([options.samples, made.rows])
+            found = self._native.compile(options.changed(samples=samples, made=len(made.rows)))
         except _native.NativeError as error:
             failure = error
         if found is not None and ExpectedError.of(found).is_near:
@@ -499,33 +509,19 @@ class Model(Shaped):
         except _native.NativeError:
             without = None
         if without is not None and (found is None or ExpectedError.of(without).is_near):
-            warnings.warn(
-                "categories that no sample has lead to values far beyond those of the samples, and the plan has no "
-                "room for them: results of inputs that have them may be wrong\n"
-                "  what to do: give samples of all categories that inputs have",
-                PrecisionWarning,
-                stacklevel=stacklevel + 1,
-            )
+            if made.categories:
+                warnings.warn(
+                    "categories that no sample has lead to values far beyond those of the samples, and the plan has no "
+                    "room for them: results of inputs that have them may be wrong\n"
+                    "  what to do: give samples of all categories that inputs have",
+                    PrecisionWarning,
+                    stacklevel=stacklevel + 1,
+                )
             return without
         if found is None:
             assert failure is not None
             raise failure
         return found
-
-    def _for_core(self, options: PlanOptions) -> PlanOptions:
-        """The options with samples of all categories behind the owner's."""
-        if options.samples is None or not self.categories.each:
-            return options
-        made = self.categories.lacking(options.samples)
-        if len(made) == 0:
-            return options
-        try:
-            results = self._native.run_float(made, None)
-        except _native.NativeError:
-            return options
-        # Rows of padding alone may have none.
-        made = made[np.isfinite(results.reshape(len(made), -1)).all(axis=1)]
-        return options.changed(samples=np.concatenate([options.samples, made]), made=len(made))
 
     def verify(
         self,

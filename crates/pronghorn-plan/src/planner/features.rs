@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pronghorn_graph::{
-    features::{self, FeatureScales},
+    features::{self, FeatureScales, LEAST_ROWS},
     float,
     graph::{Graph, Node, Op},
     passes::{
@@ -12,7 +12,7 @@ use pronghorn_graph::{
     },
 };
 
-use super::{BuildError, BuildOptions, Built};
+use super::{BuildError, BuildOptions, Built, method::multiply_adds, samples};
 use crate::objective::Goal;
 
 /// Between two plans that reach the aim, scales of features must leave at most this part of the
@@ -26,6 +26,9 @@ const OVERWHELMING: f64 = 64.0;
 
 /// Most columns of a row that is cut into groups of them.
 const MOST_COLUMNS: usize = 64;
+
+/// Multiply-adds of the rows that tell the sizes of columns, at most.
+const MOST_SIZED: u64 = 1_000_000_000;
 
 /// Bits by which the sizes of a group's columns differ at most.
 const ALIKE: f32 = 3.0;
@@ -144,12 +147,13 @@ pub(super) fn with_constants(
     options: &BuildOptions,
 ) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
-    let constants = features::constants(samples, features);
+    let groups = features::groups(graph);
+    let constants = features::constants(samples, features, &groups);
     if constants.is_empty() {
         return None;
     }
     let with = |kept: &[usize]| {
-        let scales = FeatureScales::with_kept(samples, features, kept)?;
+        let scales = FeatureScales::with_kept(samples, features, &groups, kept)?;
         scaled_by(scales, samples, graph, folded)
     };
     let kept = with(&[])?.overwhelming(&constants);
@@ -159,10 +163,14 @@ pub(super) fn with_constants(
     }
 }
 
-/// The samples of a table, and its number of features.
+/// The samples of a table, and its number of features. `None` where too few rows are the owner's:
+/// made ones tell no ranges of features.
 fn table<'a>(graph: &Graph, options: &'a BuildOptions) -> Option<(&'a [f32], usize)> {
     match (graph.nodes[0].shape.as_slice(), &options.samples) {
-        (&[features], Some(samples)) => Some((samples, features)),
+        (&[features], Some(samples)) if features > 0 => {
+            let rows = options.real(samples, features).len() / features;
+            (rows >= LEAST_ROWS).then_some((samples, features))
+        }
         _ => None,
     }
 }
@@ -172,36 +180,36 @@ fn table<'a>(graph: &Graph, options: &'a BuildOptions) -> Option<(&'a [f32], usi
 /// `None` where there are none.
 pub(super) fn columns_apart(graph: &Graph, options: &BuildOptions) -> Option<Graph> {
     let (samples, features) = table(graph, options)?;
-    let step = (samples.len() / features).div_ceil(MOVED_ROWS);
-    let rows = samples.chunks(features).step_by(step.max(1));
-    let rows: Vec<f32> = rows.flatten().copied().collect();
-    let groups = groups_of(graph, &rows);
+    let rows = samples.len() / features;
+    let most = (MOST_SIZED / multiply_adds(graph).max(1)) as usize;
+    let sized = samples::spread(rows, most.max(LEAST_ROWS));
+    let rows = samples::gathered(samples, features, &sized);
+    let sizes = |graph: &Graph| float::peaks(graph, &rows, sized.len()).ok();
+    let groups = groups_of(graph, &sizes(graph)?);
     let apart = passes::columns::apart(graph, &groups);
-    let sizes = sizes_of(&apart, &rows);
+    let sizes = sizes_of(&apart, &sizes(&apart)?);
     (!groups.is_empty() || !sizes.is_empty()).then(|| passes::columns::alike(&apart, &sizes))
 }
 
-/// The groups of columns of each function, square and product of rows whose columns are unlike.
-fn groups_of(graph: &Graph, rows: &[f32]) -> BTreeMap<usize, Vec<Group>> {
+/// The groups of columns of each function, square and product of rows whose columns are unlike:
+/// steps of a series are not. `peaks`: the largest magnitudes of each value's columns.
+fn groups_of(graph: &Graph, peaks: &[Vec<f32>]) -> BTreeMap<usize, Vec<Group>> {
+    let slid = features::slid_over(graph);
     let groups = |(index, node): (usize, &Node)| {
         let &[columns] = node.shape.as_slice() else {
             return None;
         };
         let goes_by_columns = matches!(node.op, Op::Function { .. } | Op::Square | Op::Multiply);
         let are_rows = |&input: &usize| graph.nodes[input].shape == node.shape;
-        if !goes_by_columns || columns > MOST_COLUMNS || !node.inputs.iter().all(are_rows) {
+        let is_table = columns <= MOST_COLUMNS && !slid[index];
+        if !goes_by_columns || !is_table || !node.inputs.iter().all(are_rows) {
             return None;
         }
         let mut found = BTreeMap::<Vec<i32>, Vec<usize>>::new();
-        let scales: Option<Vec<Vec<i32>>> = node
-            .inputs
-            .iter()
-            .map(|&input| scales_of(&up_to(graph, input), rows, columns))
-            .collect();
-        let scales = scales?;
         for column in 0..columns {
-            let key = scales.iter().map(|of_input| of_input[column]).collect();
-            found.entry(key).or_default().push(column);
+            let inputs = node.inputs.iter();
+            let sizes = inputs.map(|&input| size_of(peaks[input][column]).unwrap_or(0));
+            found.entry(sizes.collect()).or_default().push(column);
         }
         let group = |(sizes, columns): (Vec<i32>, Vec<usize>)| Group { columns, sizes };
         (found.len() > 1).then(|| (index, found.into_iter().map(group).collect()))
@@ -210,22 +218,15 @@ fn groups_of(graph: &Graph, rows: &[f32]) -> BTreeMap<usize, Vec<Group>> {
 }
 
 /// The sizes of the parts of each concatenation of few values whose parts are unlike.
-fn sizes_of(graph: &Graph, rows: &[f32]) -> BTreeMap<usize, Vec<i32>> {
+fn sizes_of(graph: &Graph, peaks: &[Vec<f32>]) -> BTreeMap<usize, Vec<i32>> {
     let sizes = |(index, node): (usize, &Node)| {
         let is_row = node.op == (Op::Concat { axis: 0 }) && node.shape.len() == 1;
         if !is_row || node.shape[0] > MOST_COLUMNS {
             return None;
         }
-        let all = scales_of(&up_to(graph, index), rows, node.shape[0])?;
-        let mut first = 0;
         let of_part = |&part: &usize| {
-            let columns = graph.nodes[part].shape[0];
-            first += columns;
-            all[first - columns..first]
-                .iter()
-                .copied()
-                .max()
-                .unwrap_or(0)
+            let sizes = peaks[part].iter().filter_map(|&peak| size_of(peak));
+            sizes.max().unwrap_or(0)
         };
         let found: Vec<i32> = node.inputs.iter().map(of_part).collect();
         let is_alike = found.iter().all(|&size| size == found[0]);
@@ -234,16 +235,12 @@ fn sizes_of(graph: &Graph, rows: &[f32]) -> BTreeMap<usize, Vec<i32>> {
     graph.nodes.iter().enumerate().filter_map(sizes).collect()
 }
 
-/// The binary logarithm of the size of each column of a graph's result, in steps of [`ALIKE`].
-fn scales_of(graph: &Graph, rows: &[f32], columns: usize) -> Option<Vec<i32>> {
-    let values = float::evaluate(graph, rows, rows.len() / graph.input_len()).ok()?;
-    let size = |column: usize| {
-        let of_column = values.iter().skip(column).step_by(columns);
-        let largest = of_column.fold(f32::MIN_POSITIVE, |largest, x| largest.max(x.abs()));
-        let most = MOST_SIZE / ALIKE as i32;
-        ((largest.log2() / ALIKE).ceil() as i32).clamp(-most, most) * ALIKE as i32
-    };
-    Some((0..columns).map(size).collect())
+/// The binary logarithm of the size of values of at most this magnitude, in steps of [`ALIKE`].
+/// `None` where all are zero.
+fn size_of(peak: f32) -> Option<i32> {
+    let most = MOST_SIZE / ALIKE as i32;
+    let size = || ((peak.log2() / ALIKE).ceil() as i32).clamp(-most, most) * ALIKE as i32;
+    (peak > 0.0).then(size)
 }
 
 /// `None` where that takes more layers than the network has.

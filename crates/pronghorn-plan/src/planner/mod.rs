@@ -293,17 +293,18 @@ fn planned(
     let places: Vec<usize> = tested.iter().map(|&test| kept[test]).collect();
     let results = model.results(before, &places)?;
     let input = &mut survey.profile.values[0];
-    let (shape, range) = (&graph.nodes[0].shape, samples::range(all));
+    let (shape, range) = (&graph.nodes[0].shape, samples::range(real));
     let of_input = match method.clamps {
         true => samples::margin(images, is_row),
         false => samples::margin_of_ciphertexts(shape),
     };
-    [input.min, input.max] = match options.samples {
+    let told = match options.samples {
         // More features than the largest are near its end.
         Some(_) if is_scaled => samples::rounded(samples::widened(range, of_input)),
-        Some(_) => samples::told(range, of_input, all, elements),
+        Some(_) => samples::told(range, of_input, real, elements),
         None => samples::made_up([input.min, input.max]),
     };
+    [input.min, input.max] = samples::around(told, &all[real.len()..]);
     let margin = match options.samples {
         Some(_) if method.clamps => of_input,
         Some(_) => 1.0,

@@ -86,6 +86,15 @@ pub(super) fn told(
     rounded([end(low, below), end(high, above)])
 }
 
+/// A range that holds these made rows, too: they have no margin of their own.
+pub(super) fn around([low, high]: [f32; 2], made: &[f32]) -> [f32; 2] {
+    let [least, most] = range(made);
+    match least < low || most > high {
+        true => rounded([low.min(least), high.max(most)]),
+        false => [low, high],
+    }
+}
+
 /// A range with a margin at each end.
 pub(super) fn widened([low, high]: [f32; 2], margin: f32) -> [f32; 2] {
     let away = |end: f32, is_outward: bool| match is_outward {
@@ -348,6 +357,9 @@ mod tests {
         // 0.6 is the largest of one image alone.
         let images = [0.0, 0.3, 0.6, 0.0, 0.5, 0.4];
         assert_eq!(told([0.0, 0.6], 1.25, &images, 3), [0.0, 0.75]);
+        assert_eq!(around([0.0, 0.75], &[]), [0.0, 0.75]);
+        assert_eq!(around([0.0, 0.75], &[0.0, 0.75]), [0.0, 0.75]);
+        assert_eq!(around([0.0, 0.75], &[-1.0, 0.2]), [-1.0, 0.75]);
         assert_eq!(made_up([0.5, 1.0]), [0.0, 2.0]);
         assert_eq!(made_up([-1.0, 3.0]), [-2.0, 6.0]);
     }
