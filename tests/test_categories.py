@@ -931,3 +931,27 @@ def test_categories_that_no_sample_has_leave_numbers_their_margin() -> None:
     loaded = pronghorn.load(proto, samples=rows(40))
     found = loaded.verify(rows(2000), trust="two-party", secure=False, outputs="values")
     assert found.relative_error < 0.04
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_the_mean_of_a_texts_words_is_one_of_their_counts(trust: str) -> None:
+    """Clients encrypt a count of each word, in place of an indicator for each place: whole numbers, and exact."""
+    draw = np.random.default_rng(13)
+    nodes = [
+        node("Gather", "t x", "e", axis=0),
+        node("ReduceMean", "e", "m", axes=[1], keepdims=0),
+        node("Gemm", "m w", "h"),
+        node("Relu", "h", "r"),
+        node("MatMul", "r last", "y"),
+    ]
+    shapes = {"t": (500, 8), "w": (8, 8), "last": (8, 1)}
+    constants = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    proto = mixed(nodes, {"x": (INT64, ("N", 32))}, constants)
+    texts = np.minimum(draw.zipf(1.3, (200, 32)), 499)
+    loaded = pronghorn.load(proto, samples=texts[:100])
+    plan = loaded.plan(trust)
+    before, *_ = str(plan).partition("dense 500 to 8")
+    assert "sum-pool, locally" in before, before
+    assert json.loads(plan.to_json())["steps"][0]["value"]["fraction_bits"] == 0
+    found = loaded.verify(texts[100:], trust=trust, secure=False, outputs="values")
+    assert found.relative_error < 0.1

@@ -10,6 +10,7 @@ mod identity;
 mod moves;
 mod pad;
 mod parallel;
+mod pools;
 mod selections;
 mod together;
 
@@ -51,13 +52,14 @@ pub enum Joins {
 const MOST_REWRITES: usize = 64;
 
 /// The first joins operators.
-const PASSES: [fn(&mut Graph) -> bool; 10] = [
+const PASSES: [fn(&mut Graph) -> bool; 11] = [
     together::join,
     identity::drop,
     moves::cancel,
     moves::sink,
     pad::fuse,
     pad::drop_zeros,
+    pools::pass_layers,
     affine::fold,
     dense::fold,
     selections::split,

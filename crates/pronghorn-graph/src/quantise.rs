@@ -114,6 +114,8 @@ pub struct QuantiseOptions {
     pub most_bits: u32,
     /// Bits of the model's input where no layer of weights reads it; 2 to 24.
     pub plain_input_bits: u32,
+    /// All inputs are whole numbers, as indicators are: they have no fraction bits.
+    pub whole_inputs: bool,
     /// Requantising costs more than precision, as in garbled circuits: a value that layers read is
     /// brought to one precision for all its readers, and is clamped at powers of two, which take
     /// fewer gates than others.
@@ -127,6 +129,7 @@ impl Default for QuantiseOptions {
             wide_bits: 16,
             most_bits: 32,
             plain_input_bits: 8,
+            whole_inputs: false,
             costly_requantisation: false,
         }
     }
@@ -282,6 +285,7 @@ fn check_options(options: &QuantiseOptions) -> Result<(), QuantiseError> {
         wide_bits,
         plain_input_bits,
         most_bits,
+        whole_inputs: _,
         costly_requantisation: _,
     } = *options;
     if !(1.0..=1e6).contains(&margin) {

@@ -237,6 +237,41 @@ fn zeros_that_a_dense_layer_reads_are_dropped() {
     }
 }
 
+/// Where the mean is of each window's own values, and of no padding.
+#[test]
+fn means_go_before_layers_of_single_positions() {
+    let average = |window: Window| Op::AveragePool {
+        window,
+        count_include_pad: false,
+    };
+    let halves = Window {
+        stride: [2; 2],
+        ..Window::plain([2; 2])
+    };
+    for (pool, size) in [(Op::GlobalAveragePool, 1), (average(halves.clone()), 2)] {
+        let mut net = Net::new(&[6, 4, 4], 1);
+        let conv = net.conv(0, 3, Window::plain([1; 2]), 1);
+        let pooled = net.push(pool, &[conv], vec![3, size, size]);
+        net.same(Op::Relu, pooled);
+        let left = left(&net);
+        assert!(
+            left[1].ends_with("AveragePool") && left[2] == "Conv",
+            "{left:?}"
+        );
+    }
+    let padded = Window {
+        padding: [1; 4],
+        ..halves
+    };
+    for (pool, size, kernel) in [(average(padded), 3, 1), (Op::GlobalAveragePool, 1, 3)] {
+        let mut net = Net::new(&[6, 4, 4], 1);
+        let conv = net.conv(0, 3, Window::plain([kernel; 2]), 1);
+        let pooled = net.push(pool, &[conv], vec![3, size, size]);
+        net.same(Op::Relu, pooled);
+        assert_eq!(left(&net)[1], "Conv");
+    }
+}
+
 /// Numbers that are standardised, and read beside indicators by several layers.
 #[test]
 fn scales_that_several_concatenations_read_go_into_the_layers_behind() {

@@ -362,6 +362,10 @@ impl<'a> Builder<'a> {
         let finest = fractions.chain(plain).max();
         let fraction =
             finest.unwrap_or_else(|| self.ranges[0].fraction(self.options.plain_input_bits));
+        let fraction = match self.options.whole_inputs {
+            true => fraction.min(0),
+            false => fraction,
+        };
         let (low, high) = self.ranges[0].integers(fraction);
         let value = ValueSpec {
             shape: node.shape.clone(),

@@ -206,9 +206,9 @@ fn groups_of(graph: &Graph, peaks: &[Vec<f32>]) -> BTreeMap<usize, Vec<Group>> {
             return None;
         }
         let mut found = BTreeMap::<Vec<i32>, Vec<usize>>::new();
+        let size = |column: usize, input: usize| size_of(peaks[input][column]).unwrap_or(0);
         for column in 0..columns {
-            let inputs = node.inputs.iter();
-            let sizes = inputs.map(|&input| size_of(peaks[input][column]).unwrap_or(0));
+            let sizes = node.inputs.iter().map(|&input| size(column, input));
             found.entry(sizes.collect()).or_default().push(column);
         }
         let group = |(sizes, columns): (Vec<i32>, Vec<usize>)| Group { columns, sizes };

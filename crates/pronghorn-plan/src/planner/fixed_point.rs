@@ -448,6 +448,8 @@ impl Search<'_> {
             costly_requantisation: method.circuits,
             most_bits: self.most_bits,
             plain_input_bits: plain_bits(part * self.aim),
+            whole_inputs: self.options.are_indicators(source.graph.input_len())
+                && source.tested.iter().all(|value| value.fract() == 0.0),
             ..QuantiseOptions::default()
         };
         let fixed = quantise::quantise_corrected(

@@ -31,7 +31,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use pronghorn_graph::{
     finish::Finish,
-    float::{self, Roles},
+    float::{self, Profile, Roles},
     graph::{Graph, Op, Tensor},
     passes::{self, Joins},
     rescale::{equalise, fill},
@@ -79,6 +79,9 @@ const PROFILE_WORK: u64 = 20_000_000_000;
 const LEAST_SAMPLES: usize = 32;
 const MOST_PROFILE_WORK: u64 = 150_000_000_000;
 const FEWEST_SAMPLES: usize = 16;
+
+/// Numbers of all these samples, at most: a text's indicators are millions.
+const MOST_NUMBERS: usize = 1 << 26;
 
 /// The same for the ranges of channels, which may be off by a factor of two.
 const PEAKS_WORK: u64 = 4_000_000_000;
@@ -240,7 +243,10 @@ fn planned(
 ) -> Result<Built, BuildError> {
     let elements = graph.input_len();
     let (method, work) = (methods.first, multiply_adds(graph).max(1));
-    let affordable = |budget: u64| usize::try_from(budget / work).unwrap_or(usize::MAX);
+    let affordable = |budget: u64| {
+        let rows = usize::try_from(budget / work).unwrap_or(usize::MAX);
+        rows.min(MOST_NUMBERS / elements.max(1))
+    };
     let least = affordable(MOST_PROFILE_WORK).clamp(FEWEST_SAMPLES, LEAST_SAMPLES);
     let (all, count) = (samples, samples.len() / elements);
     let most = affordable(PROFILE_WORK).max(least);
@@ -305,6 +311,9 @@ fn planned(
         None => samples::made_up([input.min, input.max]),
     };
     [input.min, input.max] = samples::around(told, &all[real.len()..]);
+    if options.are_indicators(elements) {
+        keep_range_of_means(&graph, &mut survey.profile);
+    }
     let margin = match options.samples {
         Some(_) if method.clamps => of_input,
         Some(_) => 1.0,
@@ -357,6 +366,26 @@ fn planned(
         }
         false => built?,
     })
+}
+
+/// Gives means of inputs, moved or not, the range of inputs: other texts may have a word more often,
+/// and no bit is saved where whole numbers are summed.
+fn keep_range_of_means(graph: &Graph, profile: &mut Profile) {
+    let [input, others @ ..] = profile.values.as_mut_slice() else {
+        return;
+    };
+    let mut is_mean = vec![true];
+    for (node, value) in graph.nodes[1..].iter().zip(others) {
+        let moves = matches!(
+            node.op,
+            Op::Reshape | Op::Transpose { .. } | Op::Take { .. } | Op::GlobalAveragePool
+        );
+        is_mean.push(moves && node.inputs.iter().all(|&input| is_mean[input]));
+        if is_mean.last() == Some(&true) {
+            // A clamp to `2^i` would be one to `2^i - 1`.
+            (value.min, value.max, value.reach) = (input.min, 2.0 * input.max, 1.0);
+        }
+    }
 }
 
 /// The plan with the range that results have on samples, but that of a class, and with the

@@ -122,6 +122,12 @@ impl BuildOptions {
         }
     }
 
+    /// Whether all of so many inputs are indicators of categories.
+    pub(super) fn are_indicators(&self, inputs: usize) -> bool {
+        let counts = self.categories.iter().map(|each| each.known.count());
+        inputs > 0 && counts.sum::<usize>() == inputs
+    }
+
     /// The rows of so many values that are the owner's, of samples or of values made of them.
     pub(super) fn real<'a>(&self, rows: &'a [f32], values: usize) -> &'a [f32] {
         &rows[..rows.len().saturating_sub(self.made * values)]

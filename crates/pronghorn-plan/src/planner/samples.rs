@@ -1,5 +1,7 @@
 //! The inputs that ranges come from: the user's, or made-up ones.
 
+use std::borrow::Cow;
+
 use pronghorn_graph::fixed::ValueSpec;
 
 use super::{BuildError, BuildOptions};
@@ -13,11 +15,11 @@ pub const SYNTHETIC_IMAGES: usize = 48;
 pub const SYNTHETIC_MARGIN: f32 = 2.0;
 
 /// The user's samples, or made-up ones.
-pub(super) fn samples(
-    options: &BuildOptions,
+pub(super) fn samples<'a>(
+    options: &'a BuildOptions,
     elements: usize,
     shape: &[usize],
-) -> Result<Vec<f32>, BuildError> {
+) -> Result<Cow<'a, [f32]>, BuildError> {
     match &options.samples {
         Some(samples) if samples.is_empty() || samples.len() % elements.max(1) != 0 => {
             Err(BuildError::Samples {
@@ -27,8 +29,8 @@ pub(super) fn samples(
             })
         }
         Some(samples) if samples.iter().all(|&number| number == 0.0) => Err(BuildError::Blank),
-        Some(samples) => Ok(samples.clone()),
-        None => Ok(synthetic(elements, options.input_range)),
+        Some(samples) => Ok(Cow::Borrowed(samples)),
+        None => Ok(Cow::Owned(synthetic(elements, options.input_range))),
     }
 }
 
