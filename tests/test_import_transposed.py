@@ -111,6 +111,18 @@ def test_batch_normalization_becomes_part_of_it() -> None:
     assert '"affine"' not in check(model(nodes, ("N", 2, 4, 5), constants)).graph_json
 
 
+def test_the_file_keeps_its_weights_beside_those_made_of_them() -> None:
+    """A value may have the name of the module whose weights it is made with."""
+    constants = {"up.weight": floats(2, 2, 2, 2), "up.bias": floats(2)}
+    constants |= {name: np.abs(floats(2)) + np.float32(0.1) for name in ("scale", "shift", "mean", "variance")}
+    nodes = [
+        node("ConvTranspose", "x up.weight up.bias", "c", strides=[2, 2]),
+        node("BatchNormalization", "c scale shift mean variance", "up"),
+        node("ConvTranspose", "up up.weight up.bias", "y", strides=[2, 2]),
+    ]
+    check(model(nodes, ("N", 2, 3, 4), constants))
+
+
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])
 @pytest.mark.parametrize("kernel", [3, 4])
 def test_a_decoder_equals_the_oracle(kernel: int, trust: str) -> None:

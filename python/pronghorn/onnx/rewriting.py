@@ -242,7 +242,7 @@ def _normalised(node: NodeProto, makers: dict[str, NodeProto], constants: dict[s
         factor = scale / np.sqrt(variance + epsilon)
     shape = (groups, -1, weight.shape[1], math.prod(weight.shape[2:]))
     scaled = weight.reshape(shape) * factor.reshape(groups, 1, -1, 1)
-    made = [f"{node.output[0]}.{role}" for role in ("weight", "bias")]
+    made = [free_name(f"{node.output[0]}.{role}", makers, constants) for role in ("weight", "bias")]
     constants[made[0]] = scaled.reshape(weight.shape).astype(np.float32)
     constants[made[1]] = ((bias - mean) * factor + add).astype(np.float32)
     result = helper.make_node("ConvTranspose", [before.input[0], *made], node.output, name=before.name or node.name)
