@@ -225,7 +225,9 @@ def test_results_of_ciphertexts_beyond_the_samples_are_marked() -> None:
                 found = client.classify(np.concatenate([samples[:others], far]), outputs="values")
             assert found.beyond_samples is not None
             assert found.beyond_samples.tolist() == [*[False] * others, True]
-            np.testing.assert_allclose(found.outputs[:others], samples[:others] @ weights, atol=0.05)
+            errors = found.outputs[:others] - samples[:others] @ weights
+            # Noise has a tail: a mean of squares has none to speak of.
+            assert np.linalg.norm(errors) < 0.025 * np.sqrt(max(others, 16))
 
 
 def test_results_without_a_logarithm_are_marked() -> None:
