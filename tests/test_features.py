@@ -794,7 +794,7 @@ def test_steps_of_a_series_beside_a_table_share_a_scale(front: str) -> None:
 
 @pytest.mark.parametrize("flags", [0, 1])
 def test_products_with_a_rare_flag_have_room(flags: int) -> None:
-    """Samples hardly tell how large they are, which a warning says."""
+    """Samples hardly tell how large they are. Where results with it are far off, a warning says so."""
     draw = np.random.default_rng(6)
 
     def rows(count: int, share: float) -> np.ndarray:
@@ -812,8 +812,9 @@ def test_products_with_a_rare_flag_have_room(flags: int) -> None:
     samples = rows(400, 0)
     samples[:flags, 2] = 1
     loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=samples)
-    with pytest.warns(PrecisionWarning, match="functions read column 2, which is 0 in all samples but 15 or fewer"):
-        loaded.plan("two-party")
+    if flags == 0:
+        with pytest.warns(PrecisionWarning, match="functions read column 2, which is 0 in nearly all samples"):
+            loaded.plan("two-party")
     assert loaded.verify(rows(1000, 0.05), secure=False, outputs="values").relative_error < 0.06
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrecisionWarning)

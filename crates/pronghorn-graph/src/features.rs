@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     fixed::ValueSpec,
     graph::{Graph, Node, Op, Tensor},
+    layout::{self, Source},
     oracle::{self, OracleError},
     passes,
 };
@@ -64,11 +65,42 @@ struct Reach {
     is_constant: bool,
 }
 
+/// The smallest and the largest value.
+#[derive(Clone, Copy)]
+struct Ends {
+    low: f64,
+    high: f64,
+}
+
+impl Ends {
+    fn of<'a>(values: impl Iterator<Item = &'a f32>) -> Self {
+        let none = Self {
+            low: f64::INFINITY,
+            high: f64::NEG_INFINITY,
+        };
+        values.fold(none, |Self { low, high }, &value| Self {
+            low: low.min(value.into()),
+            high: high.max(value.into()),
+        })
+    }
+
+    /// Whether two lie apart by many times the width of any, or of positive ones by a large factor:
+    /// steps of a series do not, and columns of a table may.
+    fn are_far(all: &[Self]) -> bool {
+        let most = |end: fn(&Self) -> f64| all.iter().map(end).fold(f64::NEG_INFINITY, f64::max);
+        let (low, high) = (most(|ends| ends.low), -most(|ends| -ends.high));
+        let is_positive = -most(|ends| -ends.low) > 0.0;
+        low - high > FAR * most(|ends| (ends.high - ends.low) / 2.0)
+            || is_positive && (low / high).log2() >= LEAST_DIFFERENCE
+    }
+}
+
 impl FeatureScales {
     /// The scales for `samples`, rows of `features` values: ranges become alike but for a factor
     /// of four. Features of a group share a scale. `None` where they are alike and no constant is
     /// far beyond them, or with fewer than [`LEAST_ROWS`] rows.
     pub fn of_samples(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Option<Self> {
+        let groups = &near(samples, features, groups);
         let reaches = Reach::of_all(samples, features, groups)?;
         // Next to what layers make of pictures, features are best of the size of these.
         let of_groups = groups.iter().flatten().map(|&at| reaches[at].reach);
@@ -96,6 +128,7 @@ impl FeatureScales {
         groups: &[Vec<usize>],
         kept: &[usize],
     ) -> Option<Self> {
+        let groups = &near(samples, features, groups);
         let reaches = Reach::of_all(samples, features, groups)?;
         let varies = reaches.iter().any(|reach| !reach.is_constant);
         varies.then(|| Self::of_reaches(&reaches, None, kept))
@@ -234,9 +267,7 @@ impl Reach {
     }
 
     fn of<'a>(values: impl Iterator<Item = &'a f32>) -> Self {
-        let ends =
-            |(low, high): (f64, f64), &value: &f32| (low.min(value.into()), high.max(value.into()));
-        let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), ends);
+        let Ends { low, high } = Ends::of(values);
         let (middle, half) = ((low + high) / 2.0, (high - low) / 2.0);
         let is_constant = half <= 0.0;
         let offset = match middle.abs() >= FAR * half {
@@ -315,21 +346,28 @@ pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
     sorted.collect()
 }
 
+/// The groups of which no two features are far apart on samples: others are columns of a table.
+pub fn near(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let ends = |&at: &usize| Ends::of(samples[at..].iter().step_by(features));
+    let is_near = |group: &&Vec<usize>| {
+        !samples.is_empty() && !Ends::are_far(&group.iter().map(ends).collect::<Vec<_>>())
+    };
+    groups.iter().filter(is_near).cloned().collect()
+}
+
 /// Whether it makes a picture, or a series of rows, of a row.
 fn is_map(node: &Node) -> bool {
     node.op == Op::Reshape && node.shape.iter().filter(|&&size| size > 1).count() > 1
 }
 
-/// Of each value, whether windows slide over it, as it is or after operators that leave its places
-/// alike: the same weights meet all of them.
+/// Of each value, whether convolutions slide over it, as it is or after operators that leave its
+/// places alike: the same weights meet all of them.
 pub fn slid_over(graph: &Graph) -> Vec<bool> {
     let mut slid = vec![false; graph.nodes.len()];
     for (index, node) in graph.nodes.iter().enumerate().rev() {
         let slides = match &node.op {
-            Op::Conv { .. }
-            | Op::MaxPool { .. }
-            | Op::AveragePool { .. }
-            | Op::GlobalAveragePool => graph.nodes[node.inputs[0]].shape[1..] != [1, 1],
+            // No pool: the mean or the largest of a table's columns is none, either.
+            Op::Conv { .. } => graph.nodes[node.inputs[0]].shape[1..] != [1, 1],
             op => slid[index] && leaves_alike(graph, op),
         };
         for &input in &node.inputs {
@@ -356,39 +394,81 @@ fn leaves_alike(graph: &Graph, op: &Op) -> bool {
 }
 
 /// The features of a row that products, squares and functions read with no layer of several features
-/// between. Where samples have none of such a feature, they tell nothing of these.
+/// between, but those that windows slide over. Where samples have none of such a feature, they tell
+/// nothing of these.
 pub fn in_products(graph: &Graph) -> Vec<usize> {
     if graph.nodes[0].shape.len() != 1 {
         return Vec::new();
     }
-    let mut features: Vec<Vec<Option<usize>>> = Vec::with_capacity(graph.nodes.len());
+    let mut features: Vec<Elements> = Vec::with_capacity(graph.nodes.len());
     let mut found = BTreeSet::new();
     for node in &graph.nodes {
-        let inputs = node.inputs.iter().map(|&input| &features[input]);
-        let of_first = || features[node.inputs[0]].clone();
-        let made = match &node.op {
-            Op::Input => (0..graph.input_len()).map(Some).collect(),
-            Op::Affine { .. } | Op::Reshape => of_first(),
-            Op::Take { axis: 0, indices } if graph.nodes[node.inputs[0]].shape.len() == 1 => {
-                let first = of_first();
-                indices.iter().map(|&at| first[at]).collect()
-            }
-            Op::Concat { axis: 0 } => inputs.flatten().copied().collect(),
-            op => {
-                if matches!(op, Op::Multiply | Op::Square | Op::Function { .. }) {
-                    found.extend(inputs.flatten().flatten());
-                }
-                vec![None; node.shape.iter().product()]
-            }
-        };
-        features.push(made);
+        if matches!(node.op, Op::Multiply | Op::Square | Op::Function { .. }) {
+            let read = node
+                .inputs
+                .iter()
+                .filter_map(|&input| features[input].as_ref());
+            found.extend(read.flatten().flatten());
+        }
+        features.push(match node.op {
+            Op::Input => Some((0..graph.input_len()).map(Some).collect()),
+            _ => moved(graph, node, &features),
+        });
     }
+    let slid = groups(graph).into_iter().flatten();
+    slid.for_each(|feature| _ = found.remove(&feature));
     found.into_iter().collect()
+}
+
+/// The feature that each element of a value is, unless it is none; `None` where all are none.
+type Elements = Option<Vec<Option<usize>>>;
+
+/// The features that a value's elements are, where they are its inputs', or functions of one alone.
+fn moved(graph: &Graph, node: &Node, features: &[Elements]) -> Elements {
+    let first = *node.inputs.first()?;
+    let shape = &graph.nodes[first].shape;
+    let of_first = |at: usize| features[first].as_ref().and_then(|all| all[at]);
+    let all = |sources: Vec<usize>| Some(sources.into_iter().map(of_first).collect());
+    match &node.op {
+        Op::Affine { .. } | Op::Relu | Op::Clip { .. } | Op::LeakyRelu { .. } | Op::Reshape => {
+            features[first].clone()
+        }
+        Op::Take { axis, indices } if features[first].is_some() => {
+            all(layout::take(shape, *axis, indices))
+        }
+        Op::Transpose { permutation } if features[first].is_some() => {
+            all(layout::transpose(shape, permutation))
+        }
+        Op::Pad { before, after } if features[first].is_some() => {
+            let sources = layout::pad(shape, before, after).into_iter();
+            Some(sources.map(|at| of_first(at?)).collect())
+        }
+        Op::Concat { axis } if node.inputs.iter().any(|&input| features[input].is_some()) => {
+            let shapes = node
+                .inputs
+                .iter()
+                .map(|&input| &graph.nodes[input].shape[..]);
+            let sources = layout::concat(&shapes.collect::<Vec<_>>(), *axis);
+            let of_source = |Source { input, index }: Source| {
+                let of_input = features[node.inputs[input]].as_ref();
+                of_input.and_then(|all| all[index])
+            };
+            Some(sources.into_iter().map(of_source).collect())
+        }
+        // A difference of two is one of the first.
+        Op::Add => {
+            let second = features[node.inputs[1]].as_ref()?;
+            let pairs = features[first].as_ref()?.iter().zip(second);
+            Some(pairs.map(|(first, second)| first.or(*second)).collect())
+        }
+        _ => None,
+    }
 }
 
 /// The features that have one value on all samples, but those of a group that has several. None
 /// with too few rows.
 pub fn constants(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Vec<usize> {
+    let groups = &near(samples, features, groups);
     let reaches = Reach::of_all(samples, features, groups).unwrap_or_default();
     let constant = reaches.iter().enumerate();
     let constant = constant.filter_map(|(at, reach)| reach.is_constant.then_some(at));
@@ -717,16 +797,67 @@ mod tests {
 
     #[test]
     fn products_tell_which_features_they_read() {
-        let graph = series_beside_table(vec![]);
-        assert_eq!(in_products(&graph), [0; 0]);
-        let square = Node {
-            name: "square".into(),
-            op: Op::Square,
-            inputs: vec![1],
-            shape: vec![6],
+        let node = |op, inputs: &[usize], shape: &[usize]| Node {
+            name: "n".into(),
+            op,
+            inputs: inputs.to_vec(),
+            shape: shape.to_vec(),
         };
+        let take = |axis, index| Op::Take {
+            axis,
+            indices: vec![index],
+        };
+        let mut graph = series_beside_table(vec![]);
+        assert_eq!(in_products(&graph), [0; 0]);
+        // As exporters write a product of columns: behind views, functions of each and zeros.
+        let pad = Op::Pad {
+            before: vec![1],
+            after: vec![0],
+        };
+        let transpose = Op::Transpose {
+            permutation: vec![1, 0],
+        };
+        graph.nodes = vec![
+            node(Op::Input, &[], &[8]),
+            node(pad, &[0], &[9]),
+            node(Op::Reshape, &[1], &[3, 3]),
+            node(transpose, &[2], &[3, 3]),
+            node(take(1, 2), &[3], &[3, 1]),
+            node(Op::Relu, &[4], &[3, 1]),
+            node(take(0, 1), &[5], &[1, 1]),
+            node(take(0, 0), &[4], &[1, 1]),
+            node(Op::Multiply, &[6, 7], &[1, 1]),
+        ];
+        graph.output = 8;
+        graph.validate().unwrap();
+        assert_eq!(in_products(&graph), [5, 6]);
+        // Steps of a series are many of a kind.
+        let square = node(Op::Square, &[1], &[6]);
         let graph = series_beside_table(vec![square]);
-        assert_eq!(in_products(&graph), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(in_products(&graph), [0; 0]);
+    }
+
+    /// Means and maxima of a table's columns, and columns that lie apart by far, make no series.
+    #[test]
+    fn tables_that_are_pooled_or_standardised_are_no_series() {
+        let mut graph = series_beside_table(vec![]);
+        graph.nodes.retain(|node| node.name != "conv");
+        for node in &mut graph.nodes[3..] {
+            node.inputs
+                .iter_mut()
+                .filter(|at| **at > 2)
+                .for_each(|at| *at -= 1);
+        }
+        assert_eq!(graph.nodes[3].op, Op::GlobalAveragePool);
+        assert!(!slid_over(&graph).contains(&true));
+        let row = |i: usize| [1013.0 + i as f32, i as f32 / 2.0, 420.0 + i as f32];
+        let rows: Vec<f32> = (0..20).flat_map(row).collect();
+        let together = FeatureScales::of_samples(&rows, 3, &[vec![0, 1, 2]]);
+        assert_eq!(together, FeatureScales::of_samples(&rows, 3, &[]));
+        let row = |i: usize| [1.0 + i as f32, 100.0 * (2 + i) as f32];
+        let rows: Vec<f32> = (0..20).flat_map(row).collect();
+        let together = FeatureScales::of_samples(&rows, 2, &[vec![0, 1]]);
+        assert_eq!(together, FeatureScales::of_samples(&rows, 2, &[]));
     }
 
     #[test]

@@ -1,10 +1,11 @@
-"""Samples that are made of the owner's: a plan has room for them, but they tell no errors."""
+"""Samples that are made of the owner's: a plan has room for them, and its error is not theirs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from pronghorn import _native
 from pronghorn._arrays import Floats
@@ -16,61 +17,86 @@ ROWS = 16
 """Samples with such values that a column needs: so many are made where there are fewer."""
 MOST_SHOWN = 3
 """Columns that a warning names, at most."""
+FAR = 3.0
+"""Errors of so many times the aim are told."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """Rows with values that no sample has."""
+    """Rows with values that samples lack."""
 
     rows: Floats
     """`(rows, *input_shape)`."""
-    categories: bool
-    """Whether some have categories that no sample has."""
-    columns: tuple[int, ...]
-    """The columns of which hardly any sample has more than 0."""
+    columns: npt.NDArray[np.int64]
+    """The column that each of the last rows has such a value in; before these come rows of categories."""
 
     @classmethod
     def of(cls, samples: Floats, categories: Categories, native: _native.Model) -> Made:
         """The rows for samples `(images, *input_shape)`, those alone for which the model has results."""
         lacking = categories.lacking(samples)
+        lacking = lacking[_have_results(lacking, native)]
         indicators = {at for columns in categories.columns().values() for at in range(columns.start, columns.stop)}
-        columns = [at for at in native.features_in_products() if at not in indicators]
-        rare, columns = _with_rare(samples, columns)
-        made = np.concatenate([lacking, rare])
-        if len(made):
-            try:
-                results = native.run_float(made, None)
-            except _native.NativeError:
-                return cls(made[:0], False, ())
-            # Rows of padding alone may have none.
-            made = made[np.isfinite(results.reshape(len(made), -1)).all(axis=1)]
-        return cls(made, len(lacking) > 0, tuple(columns))
+        rare, columns = _with_rare(samples, [at for at in native.features_in_products() if at not in indicators])
+        kept = _have_results(rare, native)
+        return cls(np.concatenate([lacking, rare[kept]]), columns[kept])
 
-    def warning(self, names: tuple[str, ...]) -> str | None:
-        """That samples tell too little of some columns; None where they tell enough. `names`: of all, or none."""
-        if not self.columns:
+    @property
+    def have_categories(self) -> bool:
+        """Whether some have categories that no sample has."""
+        return len(self.rows) > len(self.columns)
+
+    @property
+    def rare(self) -> Floats:
+        """The rows with a value in a column that nearly all samples have 0 in."""
+        return self.rows[len(self.rows) - len(self.columns) :]
+
+    def warning(self, wanted: Floats, found: Floats, aim: float, names: tuple[str, ...]) -> str | None:
+        """That results of `rare` rows are far less precise than was aimed at; None where they are not.
+
+        Args:
+            wanted: the float model's results, `(rows, *output_shape)`.
+            found: the plan's.
+            aim: for errors, as parts of the spread.
+            names: of the columns, or none.
+        """
+        wanted = wanted.reshape(len(wanted), -1)
+        squares = np.square(found.reshape(wanted.shape).astype(np.float64) - wanted).mean(axis=1)
+        spread = np.square(wanted - wanted.mean(axis=0, dtype=np.float64)).mean()
+        errors = {int(at): np.sqrt(squares[self.columns == at].mean()) for at in np.unique(self.columns)}
+        far = [at for at, error in errors.items() if error > FAR * aim * np.sqrt(spread)]
+        if not far:
             return None
-        shown = [repr(names[at]) if at < len(names) else str(at) for at in self.columns[:MOST_SHOWN]]
-        more = f" and {len(self.columns) - MOST_SHOWN} more" if len(self.columns) > MOST_SHOWN else ""
-        one = len(self.columns) == 1
+        shown = [repr(names[at]) if at < len(names) else str(at) for at in far[:MOST_SHOWN]]
+        more = f" and {len(far) - MOST_SHOWN} more" if len(far) > MOST_SHOWN else ""
+        one = len(far) == 1
         columns = f"column {shown[0]}, which is" if one else f"columns {', '.join(shown)}{more}, which are"
         return (
-            f"products or functions read {columns} 0 in all samples but {ROWS - 1} or fewer: results of inputs with "
-            "other values there may be far less precise than expected\n"
+            f"products or functions read {columns} 0 in nearly all samples: results of inputs with other values there "
+            f"are far less precise than expected\n"
             f"  what to do: give {ROWS} samples or more with other values in {'it' if one else 'each'}"
         )
 
 
-def _with_rare(samples: Floats, columns: list[int]) -> tuple[Floats, list[int]]:
-    """Samples, some of them, with a value in each of the columns that (nearly) all samples have 0 in: where a product
-    reads it, they tell nothing of the product. It is the column's farthest value, or 1. These columns, too.
+def _have_results(rows: Floats, native: _native.Model) -> npt.NDArray[np.bool_]:
+    """Of each row whether the model has results: rows of padding alone may have none."""
+    if not len(rows):
+        return np.zeros(0, bool)
+    try:
+        results = native.run_float(rows, None)
+    except _native.NativeError:
+        return np.zeros(len(rows), bool)
+    return np.asarray(np.isfinite(results.reshape(len(rows), -1)).all(axis=1), bool)
+
+
+def _with_rare(samples: Floats, columns: list[int]) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Samples, some of them, with a value in a column that nearly all samples have 0 in: where a product reads it, they
+    tell nothing of the product. It is the column's farthest value, or 1. The column of each, too.
     """
     flat = samples.reshape(len(samples), -1)
-    rare = [at for at in columns if np.count_nonzero(flat[:, at]) < min(ROWS, len(flat))][:MOST_COLUMNS]
-    if not rare:
-        return samples[:0], rare
-    farthest = flat[np.abs(flat[:, rare]).argmax(axis=0), rare]
-    places = np.linspace(0, len(flat) - 1, ROWS * len(rare)).astype(int)
-    rows: Floats = flat[places]
-    rows[np.arange(len(rows)), np.tile(rare, ROWS)] = np.tile(np.where(farthest == 0.0, 1.0, farthest), ROWS)
-    return rows.reshape(-1, *samples.shape[1:]), rare
+    most = min(ROWS, len(flat) / 2)
+    rare = np.array([at for at in columns if np.count_nonzero(flat[:, at]) < most][:MOST_COLUMNS], np.int64)
+    of_rows = np.tile(rare, ROWS)
+    rows: Floats = flat[np.linspace(0, len(flat) - 1, len(of_rows)).astype(int)]
+    farthest = flat[np.abs(flat).argmax(axis=0)[of_rows], of_rows]
+    rows[np.arange(len(rows)), of_rows] = np.where(farthest == 0.0, 1.0, farthest)
+    return rows.reshape(-1, *samples.shape[1:]), of_rows

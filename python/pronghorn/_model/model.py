@@ -493,9 +493,17 @@ class Model(Shaped):
         made = None if options.samples is None else Made.of(options.samples, self.categories, self._native)
         if made is None or len(made.rows) == 0:
             return self._native.compile(options)
-        few = made.warning(options.columns)
-        if few is not None:
-            warnings.warn(few, PrecisionWarning, stacklevel=stacklevel + 1)
+        found = self._with_room(options, made, stacklevel + 1)
+        if len(made.columns) and "arg_max" not in self.finish:
+            _, results = found.run_oracle(made.rare, None)
+            wanted = self._native.run_float(made.rare, None)
+            few = made.warning(wanted, results, ExpectedError.of(found).aim, options.columns)
+            if few is not None:
+                warnings.warn(few, PrecisionWarning, stacklevel=stacklevel + 1)
+        return found
+
+    def _with_room(self, options: PlanOptions, made: Made, stacklevel: int) -> _native.Compiled:
+        """The plan for samples and made ones, or for samples alone."""
         failure, found = None, None
         try:
             samples = np.concatenate([options.samples, made.rows])
@@ -509,7 +517,7 @@ class Model(Shaped):
         except _native.NativeError:
             without = None
         if without is not None and (found is None or ExpectedError.of(without).is_near):
-            if made.categories:
+            if made.have_categories:
                 warnings.warn(
                     "categories that no sample has lead to values far beyond those of the samples, and the plan has no "
                     "room for them: results of inputs that have them may be wrong\n"

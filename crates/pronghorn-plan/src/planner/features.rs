@@ -115,7 +115,7 @@ pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> O
 /// they were, column by column: products and functions read them, and no layer.
 pub(super) fn in_layers(graph: &Graph, joins: Joins, options: &BuildOptions) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
-    let groups = features::groups(graph);
+    let groups = features::near(samples, features, &features::groups(graph));
     let scales = match groups.is_empty() {
         true => FeatureScales::near_one(samples, features)?,
         false => FeatureScales::of_samples(samples, features, &groups)?,
@@ -131,7 +131,7 @@ pub(super) fn in_layers(graph: &Graph, joins: Joins, options: &BuildOptions) -> 
 /// of other features, or indicators, large ones would hide these.
 pub(super) fn near_one(graph: &Graph, folded: &Graph, options: &BuildOptions) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
-    if !features::groups(graph).is_empty() {
+    if !features::near(samples, features, &features::groups(graph)).is_empty() {
         return None;
     }
     let scales = FeatureScales::near_one(samples, features)?;
@@ -185,16 +185,21 @@ pub(super) fn columns_apart(graph: &Graph, options: &BuildOptions) -> Option<Gra
     let sized = samples::spread(rows, most.max(LEAST_ROWS));
     let rows = samples::gathered(samples, features, &sized);
     let sizes = |graph: &Graph| float::peaks(graph, &rows, sized.len()).ok();
-    let groups = groups_of(graph, &sizes(graph)?);
+    let series = features::near(samples, features, &features::groups(graph));
+    let slid = match series.is_empty() {
+        true => vec![false; graph.nodes.len()],
+        false => features::slid_over(graph),
+    };
+    let groups = groups_of(graph, &sizes(graph)?, &slid);
     let apart = passes::columns::apart(graph, &groups);
     let sizes = sizes_of(&apart, &sizes(&apart)?);
     (!groups.is_empty() || !sizes.is_empty()).then(|| passes::columns::alike(&apart, &sizes))
 }
 
 /// The groups of columns of each function, square and product of rows whose columns are unlike:
-/// steps of a series are not. `peaks`: the largest magnitudes of each value's columns.
-fn groups_of(graph: &Graph, peaks: &[Vec<f32>]) -> BTreeMap<usize, Vec<Group>> {
-    let slid = features::slid_over(graph);
+/// steps of a series are not. `peaks`: the largest magnitudes of each value's columns. `slid`: the
+/// values that convolutions slide over.
+fn groups_of(graph: &Graph, peaks: &[Vec<f32>], slid: &[bool]) -> BTreeMap<usize, Vec<Group>> {
     let groups = |(index, node): (usize, &Node)| {
         let &[columns] = node.shape.as_slice() else {
             return None;
