@@ -393,9 +393,9 @@ fn leaves_alike(graph: &Graph, op: &Op) -> bool {
     }
 }
 
-/// The features of a row that products, squares and functions read with no layer of several features
-/// between, but those that windows slide over. Where samples have none of such a feature, they tell
-/// nothing of these.
+/// The features of a row that products, squares and functions read with no layer of several
+/// features between, but those that convolutions slide over. Where samples have none of such a
+/// feature, they tell nothing of these.
 pub fn in_products(graph: &Graph) -> Vec<usize> {
     if graph.nodes[0].shape.len() != 1 {
         return Vec::new();

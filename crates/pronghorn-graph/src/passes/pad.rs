@@ -1,5 +1,5 @@
-//! Zeros around a value: those of an image go into the window of the layer that reads it, and a dense
-//! layer does without those of a row.
+//! Zeros around a value: those of an image go into the window of the layer that reads it, and a
+//! dense layer does without those of a row.
 
 use super::{insert, only_reader, readers};
 use crate::{

@@ -368,8 +368,8 @@ fn planned(
     })
 }
 
-/// Gives means of inputs, moved or not, the range of inputs: other texts may have a word more often,
-/// and no bit is saved where whole numbers are summed.
+/// Gives means of inputs, moved or not, the range of inputs: other texts may have a word more
+/// often, and no bit is saved where whole numbers are summed.
 fn keep_range_of_means(graph: &Graph, profile: &mut Profile) {
     let [input, others @ ..] = profile.values.as_mut_slice() else {
         return;
