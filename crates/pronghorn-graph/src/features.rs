@@ -28,6 +28,9 @@ pub const MAX_EXPONENT: u32 = 64;
 /// from zero, or more.
 const FAR: f64 = 4.0;
 
+/// From one step to the next a series goes by less than this part of its range.
+const JUMP: f64 = 0.25;
+
 /// Offsets are multiples of a power of two of at most this part of half the range: they tell no
 /// more of the samples than they have to.
 const OFFSET_GRAIN: f64 = 0.25;
@@ -84,14 +87,21 @@ impl Ends {
         })
     }
 
-    /// Whether two lie apart by many times the width of any, or of positive ones by a large factor:
-    /// steps of a series do not, and columns of a table may.
+    /// Whether two neighbours lie apart by many times the width of any and by much of the whole
+    /// range, or positive ones by a large factor. Steps of a series do not, and columns of a table
+    /// may.
     fn are_far(all: &[Self]) -> bool {
         let most = |end: fn(&Self) -> f64| all.iter().map(end).fold(f64::NEG_INFINITY, f64::max);
-        let (low, high) = (most(|ends| ends.low), -most(|ends| -ends.high));
         let is_positive = -most(|ends| -ends.low) > 0.0;
-        low - high > FAR * most(|ends| (ends.high - ends.low) / 2.0)
-            || is_positive && (low / high).log2() >= LEAST_DIFFERENCE
+        let width = most(|ends| (ends.high - ends.low) / 2.0);
+        let range = most(|ends| ends.high) + most(|ends| -ends.low);
+        let are_far = |(low, high): (&Self, &Self)| {
+            let gap = high.low - low.high;
+            gap > (FAR * width).max(JUMP * range)
+                || is_positive && (high.low / low.high).log2() >= LEAST_DIFFERENCE
+        };
+        let mut pairs = all.iter().zip(all.iter().skip(1));
+        pairs.any(|(one, other)| are_far((one, other)) || are_far((other, one)))
     }
 }
 
@@ -854,10 +864,15 @@ mod tests {
         let rows: Vec<f32> = (0..20).flat_map(row).collect();
         let together = FeatureScales::of_samples(&rows, 3, &[vec![0, 1, 2]]);
         assert_eq!(together, FeatureScales::of_samples(&rows, 3, &[]));
-        let row = |i: usize| [1.0 + i as f32, 100.0 * (2 + i) as f32];
+        let row = |i: usize| [1.0 + i as f32, 200.0 * (1 + i) as f32];
         let rows: Vec<f32> = (0..20).flat_map(row).collect();
         let together = FeatureScales::of_samples(&rows, 2, &[vec![0, 1]]);
         assert_eq!(together, FeatureScales::of_samples(&rows, 2, &[]));
+        // A trend is one.
+        let row = |i: usize| (0..16).map(move |at| (10 * at) as f32 + (i % 3) as f32);
+        let rows: Vec<f32> = (0..20).flat_map(row).collect();
+        let group = vec![(0..16).collect::<Vec<usize>>()];
+        assert_eq!(near(&rows, 16, &group), group);
     }
 
     #[test]

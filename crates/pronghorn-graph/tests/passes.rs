@@ -270,6 +270,12 @@ fn means_go_before_layers_of_single_positions() {
         net.same(Op::Relu, pooled);
         assert_eq!(left(&net)[1], "Conv");
     }
+    // What is no input has a narrower range after a mean than before.
+    let mut net = Net::new(&[6, 4, 4], 1);
+    let relu = net.same(Op::Relu, 0);
+    let conv = net.conv(relu, 3, Window::plain([1; 2]), 1);
+    net.push(Op::GlobalAveragePool, &[conv], vec![3, 1, 1]);
+    assert_eq!(left(&net)[2], "Conv");
 }
 
 /// Numbers that are standardised, and read beside indicators by several layers.

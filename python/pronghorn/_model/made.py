@@ -1,4 +1,4 @@
-"""Samples that are made of the owner's: a plan has room for them, and its error is not theirs."""
+"""Samples that are made of the owner's: a plan may have room for them, and its error is not theirs."""
 
 from __future__ import annotations
 
@@ -22,36 +22,26 @@ FAR = 3.0
 
 
 @dataclass(frozen=True)
-class Made:
-    """Rows with values that samples lack."""
+class Rare:
+    """Samples with a value in a column that nearly all samples have 0 in, and that a product reads."""
 
     rows: Floats
     """`(rows, *input_shape)`."""
     columns: npt.NDArray[np.int64]
-    """The column that each of the last rows has such a value in; before these come rows of categories."""
+    """The column of each."""
 
     @classmethod
-    def of(cls, samples: Floats, categories: Categories, native: _native.Model) -> Made:
-        """The rows for samples `(images, *input_shape)`, those alone for which the model has results."""
-        lacking = categories.lacking(samples)
-        lacking = lacking[_have_results(lacking, native)]
+    def of(cls, samples: Floats, categories: Categories, native: _native.Model) -> Rare:
+        """The rows for samples `(images, *input_shape)`, those alone for which the model has results. With few samples
+        there are none: these tell little of any column."""
         indicators = {at for columns in categories.columns().values() for at in range(columns.start, columns.stop)}
-        rare, columns = _with_rare(samples, [at for at in native.features_in_products() if at not in indicators])
-        kept = _have_results(rare, native)
-        return cls(np.concatenate([lacking, rare[kept]]), columns[kept])
-
-    @property
-    def have_categories(self) -> bool:
-        """Whether some have categories that no sample has."""
-        return len(self.rows) > len(self.columns)
-
-    @property
-    def rare(self) -> Floats:
-        """The rows with a value in a column that nearly all samples have 0 in."""
-        return self.rows[len(self.rows) - len(self.columns) :]
+        read = native.features_in_products() if len(samples) >= ROWS else []
+        rows, columns = _with_rare(samples, [at for at in read if at not in indicators])
+        kept = have_results(rows, native)
+        return cls(rows[kept], columns[kept])
 
     def warning(self, wanted: Floats, found: Floats, aim: float, names: tuple[str, ...]) -> str | None:
-        """That results of `rare` rows are far less precise than was aimed at; None where they are not.
+        """That results of these rows are far less precise than was aimed at; None where they are not.
 
         Args:
             wanted: the float model's results, `(rows, *output_shape)`.
@@ -77,7 +67,7 @@ class Made:
         )
 
 
-def _have_results(rows: Floats, native: _native.Model) -> npt.NDArray[np.bool_]:
+def have_results(rows: Floats, native: _native.Model) -> npt.NDArray[np.bool_]:
     """Of each row whether the model has results: rows of padding alone may have none."""
     if not len(rows):
         return np.zeros(0, bool)
@@ -93,7 +83,7 @@ def _with_rare(samples: Floats, columns: list[int]) -> tuple[Floats, npt.NDArray
     tell nothing of the product. It is the column's farthest value, or 1. The column of each, too.
     """
     flat = samples.reshape(len(samples), -1)
-    most = min(ROWS, len(flat) / 2)
+    most = min(ROWS, len(flat) // 2)
     rare = np.array([at for at in columns if np.count_nonzero(flat[:, at]) < most][:MOST_COLUMNS], np.int64)
     of_rows = np.tile(rare, ROWS)
     rows: Floats = flat[np.linspace(0, len(flat) - 1, len(of_rows)).astype(int)]

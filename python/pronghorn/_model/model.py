@@ -6,6 +6,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from pronghorn._inputs import (
 from pronghorn._model.comparison import compare
 from pronghorn._model.core import Floats, Progress, Shaped, native_errors
 from pronghorn._model.expected import ExpectedError
-from pronghorn._model.made import Made
+from pronghorn._model.made import Rare, have_results
 from pronghorn._model.options import PlanOptions
 from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
@@ -209,6 +210,11 @@ def _exports(case: _torch.Case, refusals: Sequence[UnsupportedModelError]) -> It
     yield from case.exports()
     if any(error.operator not in error.unsupported for error in refusals[before:]):
         yield from case.exports(alone=True)
+
+
+def _with_made(options: PlanOptions, rows: Floats) -> PlanOptions:
+    """The options with rows behind the samples that tell ranges alone."""
+    return options.changed(samples=np.concatenate([options.samples, rows]), made=len(rows))
 
 
 class Model(Shaped):
@@ -489,25 +495,39 @@ class Model(Shaped):
         return self._compiled[options]
 
     def _planned(self, options: PlanOptions, stacklevel: int) -> _native.Compiled:
-        """The plan with room for values that no sample has; without it where there is none that is near the aim."""
-        made = None if options.samples is None else Made.of(options.samples, self.categories, self._native)
-        if made is None or len(made.rows) == 0:
+        """The plan, with room for values that samples lack as far as there is."""
+        if options.samples is None:
             return self._native.compile(options)
-        found = self._with_room(options, made, stacklevel + 1)
-        if len(made.columns) and "arg_max" not in self.finish:
-            _, results = found.run_oracle(made.rare, None)
-            wanted = self._native.run_float(made.rare, None)
-            few = made.warning(wanted, results, ExpectedError.of(found).aim, options.columns)
-            if few is not None:
-                warnings.warn(few, PrecisionWarning, stacklevel=stacklevel + 1)
+        lacking = self.categories.lacking(options.samples)
+        lacking = lacking[have_results(lacking, self._native)]
+        found = self._with_categories(options, lacking, stacklevel + 1)
+        rare = Rare.of(options.samples, self.categories, self._native)
+        few = self._warning(found, rare, options)
+        if few is None:
+            return found
+        with suppress(_native.NativeError):
+            other = self._native.compile(_with_made(options, np.concatenate([lacking, rare.rows])))
+            if ExpectedError.of(other).is_near or not ExpectedError.of(found).is_near:
+                found, few = other, self._warning(other, rare, options)
+        if few is not None:
+            warnings.warn(few, PrecisionWarning, stacklevel=stacklevel + 1)
         return found
 
-    def _with_room(self, options: PlanOptions, made: Made, stacklevel: int) -> _native.Compiled:
-        """The plan for samples and made ones, or for samples alone."""
+    def _warning(self, compiled: _native.Compiled, rare: Rare, options: PlanOptions) -> str | None:
+        """That the plan's results err with values that samples hardly have."""
+        if not len(rare.rows) or "arg_max" in self.finish:
+            return None
+        _, results = compiled.run_oracle(rare.rows, None)
+        wanted = self._native.run_float(rare.rows, None)
+        return rare.warning(wanted, results, ExpectedError.of(compiled).aim, options.columns)
+
+    def _with_categories(self, options: PlanOptions, lacking: Floats, stacklevel: int) -> _native.Compiled:
+        """The plan with room for categories that no sample has; without it where there is none that is near the aim."""
+        if not len(lacking):
+            return self._native.compile(options)
         failure, found = None, None
         try:
-            samples = np.concatenate([options.samples, made.rows])
-            found = self._native.compile(options.changed(samples=samples, made=len(made.rows)))
+            found = self._native.compile(_with_made(options, lacking))
         except _native.NativeError as error:
             failure = error
         if found is not None and ExpectedError.of(found).is_near:
@@ -517,14 +537,13 @@ class Model(Shaped):
         except _native.NativeError:
             without = None
         if without is not None and (found is None or ExpectedError.of(without).is_near):
-            if made.have_categories:
-                warnings.warn(
-                    "categories that no sample has lead to values far beyond those of the samples, and the plan has no "
-                    "room for them: results of inputs that have them may be wrong\n"
-                    "  what to do: give samples of all categories that inputs have",
-                    PrecisionWarning,
-                    stacklevel=stacklevel + 1,
-                )
+            warnings.warn(
+                "categories that no sample has lead to values far beyond those of the samples, and the plan has no "
+                "room for them: results of inputs that have them may be wrong\n"
+                "  what to do: give samples of all categories that inputs have",
+                PrecisionWarning,
+                stacklevel=stacklevel + 1,
+            )
             return without
         if found is None:
             assert failure is not None

@@ -1,12 +1,13 @@
-//! Means go before layers that work position by position: these have fewer positions then.
+//! Means of inputs go before layers that work position by position: these have fewer positions then.
 
 use super::only_reader;
 use crate::graph::{Graph, Op};
 
-/// `mean(W x + b) = W mean(x) + b`, for windows without padding. Says whether there was one.
+/// `mean(W x + b) = W mean(x) + b`, for windows without padding on the input, moved or not. Says
+/// whether there was one.
 ///
 /// The mean of embeddings of a text is an embedding of its words' counts: a client sends these, in
-/// place of each word's indicators.
+/// place of each word's indicators. Means of other values would be rounded and clamped once more.
 pub(super) fn pass_layers(graph: &mut Graph) -> bool {
     (1..graph.nodes.len()).any(|pool| pass_layer(graph, pool).is_some())
 }
@@ -26,6 +27,9 @@ fn pass_layer(graph: &mut Graph, pool: usize) -> Option<()> {
     }
     let shape = graph.nodes[pool].shape.clone();
     let source = graph.nodes[layer].inputs[0];
+    if !is_input(graph, source) {
+        return None;
+    }
     let pooled = [&[graph.nodes[source].shape[0]], &shape[1..]].concat();
     // Both keep their inputs: it is their operators that change places.
     let [first, second] =
@@ -34,4 +38,14 @@ fn pass_layer(graph: &mut Graph, pool: usize) -> Option<()> {
     (graph.nodes[pool].op, graph.nodes[pool].name) = first;
     graph.nodes[layer].shape = pooled;
     Some(())
+}
+
+/// Whether a value is the input, moved or not.
+fn is_input(graph: &Graph, value: usize) -> bool {
+    let node = &graph.nodes[value];
+    match node.op {
+        Op::Input => true,
+        Op::Reshape | Op::Transpose { .. } | Op::Take { .. } => is_input(graph, node.inputs[0]),
+        _ => false,
+    }
 }

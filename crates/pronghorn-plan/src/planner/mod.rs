@@ -311,9 +311,11 @@ fn planned(
         None => samples::made_up([input.min, input.max]),
     };
     [input.min, input.max] = samples::around(told, &all[real.len()..]);
-    if options.are_indicators(elements) {
-        keep_range_of_means(&graph, &mut survey.profile);
-    }
+    keep_range_of_means(
+        &graph,
+        &mut survey.profile,
+        options.are_indicators(elements),
+    );
     let margin = match options.samples {
         Some(_) if method.clamps => of_input,
         Some(_) => 1.0,
@@ -368,22 +370,30 @@ fn planned(
     })
 }
 
-/// Gives means of inputs, moved or not, the range of inputs: other texts may have a word more
-/// often, and no bit is saved where whole numbers are summed.
-fn keep_range_of_means(graph: &Graph, profile: &mut Profile) {
+/// Gives means of inputs, moved or not, the range of inputs: others may be even where samples are
+/// not, as a text that repeats a word. `are_whole`: no bit is saved where whole numbers are summed.
+fn keep_range_of_means(graph: &Graph, profile: &mut Profile, are_whole: bool) {
     let [input, others @ ..] = profile.values.as_mut_slice() else {
         return;
     };
-    let mut is_mean = vec![true];
+    // A clamp to `2^i` would be one to `2^i - 1`.
+    let most = if are_whole {
+        2.0 * input.max
+    } else {
+        input.max
+    };
+    // Of each value whether it is the input, and whether it is a mean of it.
+    let mut is_input = vec![true];
     for (node, value) in graph.nodes[1..].iter().zip(others) {
+        let is_mean = matches!(node.op, Op::GlobalAveragePool | Op::AveragePool { .. });
         let moves = matches!(
             node.op,
-            Op::Reshape | Op::Transpose { .. } | Op::Take { .. } | Op::GlobalAveragePool
+            Op::Reshape | Op::Transpose { .. } | Op::Take { .. }
         );
-        is_mean.push(moves && node.inputs.iter().all(|&input| is_mean[input]));
-        if is_mean.last() == Some(&true) {
-            // A clamp to `2^i` would be one to `2^i - 1`.
-            (value.min, value.max, value.reach) = (input.min, 2.0 * input.max, 1.0);
+        let is_of_input = (is_mean || moves) && node.inputs.iter().all(|&input| is_input[input]);
+        is_input.push(is_of_input);
+        if is_of_input && (is_mean || are_whole) {
+            (value.min, value.max, value.reach) = (input.min.min(value.min), most, 1.0);
         }
     }
 }
