@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,8 @@ MOST_SHOWN = 3
 """Columns that a warning names, at most."""
 FAR = 3.0
 """Errors of so many times the aim are told."""
+WORTHWHILE = 0.5
+"""Ranges that hold such values are worth a plan of their own where they leave at most this part of the error."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,23 @@ class Rare:
         kept = have_results(rows, native)
         return cls(rows[kept], columns[kept])
 
-    def warning(self, wanted: Floats, found: Floats, aim: float, names: tuple[str, ...]) -> str | None:
-        """That results of these rows are far less precise than was aimed at; None where they are not.
+    def errors(self, wanted: Floats, found: Floats) -> dict[int, float]:
+        """The error of the results for each column, as a part of their spread over all rows.
 
         Args:
             wanted: the float model's results, `(rows, *output_shape)`.
             found: the plan's.
-            aim: for errors, as parts of the spread.
-            names: of the columns, or none.
         """
         wanted = wanted.reshape(len(wanted), -1)
         squares = np.square(found.reshape(wanted.shape).astype(np.float64) - wanted).mean(axis=1)
         spread = np.square(wanted - wanted.mean(axis=0, dtype=np.float64)).mean()
-        errors = {int(at): np.sqrt(squares[self.columns == at].mean()) for at in np.unique(self.columns)}
-        far = [at for at, error in errors.items() if error > FAR * aim * np.sqrt(spread)]
+        each = {int(at): squares[self.columns == at].mean() for at in np.unique(self.columns)}
+        return {at: float(np.sqrt(mean / spread)) if spread > 0.0 else 0.0 for at, mean in each.items()}
+
+    def warning(self, errors: Mapping[int, float], aim: float, names: tuple[str, ...]) -> str | None:
+        """That results are far less precise than was aimed at; None where they are not. `names`: of the columns, or
+        none."""
+        far = [at for at, error in errors.items() if error > FAR * aim]
         if not far:
             return None
         shown = [repr(names[at]) if at < len(names) else str(at) for at in far[:MOST_SHOWN]]

@@ -33,7 +33,7 @@ from pronghorn._inputs import (
 from pronghorn._model.comparison import compare
 from pronghorn._model.core import Floats, Progress, Shaped, native_errors
 from pronghorn._model.expected import ExpectedError
-from pronghorn._model.made import Rare, have_results
+from pronghorn._model.made import WORTHWHILE, Rare, have_results
 from pronghorn._model.options import PlanOptions
 from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
@@ -502,24 +502,26 @@ class Model(Shaped):
         lacking = lacking[have_results(lacking, self._native)]
         found = self._with_categories(options, lacking, stacklevel + 1)
         rare = Rare.of(options.samples, self.categories, self._native)
-        few = self._warning(found, rare, options)
-        if few is None:
+        if not len(rare.rows) or "arg_max" in self.finish:
+            return found
+        errors = self._errors(found, rare)
+        if rare.warning(errors, ExpectedError.of(found).aim, options.columns) is None:
             return found
         with suppress(_native.NativeError):
             other = self._native.compile(_with_made(options, np.concatenate([lacking, rare.rows])))
-            if ExpectedError.of(other).is_near or not ExpectedError.of(found).is_near:
-                found, few = other, self._warning(other, rare, options)
+            of_other = self._errors(other, rare)
+            is_closer = max(of_other.values()) <= WORTHWHILE * max(errors.values())
+            if is_closer and (ExpectedError.of(other).is_near or not ExpectedError.of(found).is_near):
+                found, errors = other, of_other
+        few = rare.warning(errors, ExpectedError.of(found).aim, options.columns)
         if few is not None:
             warnings.warn(few, PrecisionWarning, stacklevel=stacklevel + 1)
         return found
 
-    def _warning(self, compiled: _native.Compiled, rare: Rare, options: PlanOptions) -> str | None:
-        """That the plan's results err with values that samples hardly have."""
-        if not len(rare.rows) or "arg_max" in self.finish:
-            return None
+    def _errors(self, compiled: _native.Compiled, rare: Rare) -> dict[int, float]:
+        """The plan's errors with values that samples hardly have."""
         _, results = compiled.run_oracle(rare.rows, None)
-        wanted = self._native.run_float(rare.rows, None)
-        return rare.warning(wanted, results, ExpectedError.of(compiled).aim, options.columns)
+        return rare.errors(self._native.run_float(rare.rows, None), results)
 
     def _with_categories(self, options: PlanOptions, lacking: Floats, stacklevel: int) -> _native.Compiled:
         """The plan with room for categories that no sample has; without it where there is none that is near the aim."""
