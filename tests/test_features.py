@@ -766,7 +766,7 @@ def test_steps_of_a_series_beside_a_table_share_a_scale(front: str) -> None:
         table = MEANS[:3] + SPREADS[:3] * draw.standard_normal((count, 3))
         return {"s": series.astype(np.float32), "t": table.astype(np.float32)}
 
-    whole = {"from0": [0], "from1": [1], "to47": [47], "to48": [48], "axis1": [1], "pool": [2]}
+    whole = {"from0": [0], "from1": [1], "to47": [47], "to48": [48], "axis1": [1]}
     constants: dict[str, Any] = {name: np.array(numbers, np.int64) for name, numbers in whole.items()}
     constants |= {"three": np.float32(3), "six": np.float32(6), "low": np.float32(-1), "high": np.float32(25)}
     constants |= {"means": MEANS[:3], "spreads": SPREADS[:3]}

@@ -214,8 +214,8 @@ class Case:
         """Images made of the example: its numbers in other places, halved, and one larger."""
         import torch
 
+        arrays = {name: (value, _array(value)) for name, value in self.inputs.items()}
         for change in (partial(np.roll, shift=1, axis=-1), partial(np.multiply, 0.5), partial(np.add, 1)):
-            arrays = {name: (value, _array(value)) for name, value in self.inputs.items()}
             yield {
                 name: torch.tensor(change(array).astype(array.dtype) if array.ndim > 1 else array).to(value.device)
                 for name, (value, array) in arrays.items()
@@ -340,7 +340,8 @@ def _inputs(
     """One image of each input, by the names of forward's parameters, and others like it behind it; the same in other
     types."""
     if example is not None:
-        yield [_by_parameter(module, example), *_like_example(module, example, samples)]
+        first = _by_parameter(module, example)
+        yield [first, *_like(module, first, samples)]
     elif samples is not None:
         yield from _typed(module, [_by_parameter(module, each) for each in _chosen(samples)])
     elif isinstance(shape, Mapping):
@@ -354,9 +355,10 @@ def _inputs(
         )
 
 
-def _like_example(module: torch.nn.Module, example: Example, samples: Inputs | None) -> list[dict[str, torch.Tensor]]:
-    """Samples as inputs of the example's types and shapes; none where they are no such inputs."""
-    first = _by_parameter(module, example)
+def _like(
+    module: torch.nn.Module, first: dict[str, torch.Tensor], samples: Inputs | None
+) -> list[dict[str, torch.Tensor]]:
+    """Samples as inputs of the types and shapes of the first; none where they are no such inputs."""
     try:
         others = [] if samples is None else [_by_parameter(module, each) for each in _chosen(samples)]
     except InputError:

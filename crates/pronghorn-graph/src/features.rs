@@ -110,7 +110,6 @@ impl FeatureScales {
     /// of four. Features of a group share a scale. `None` where they are alike and no constant is
     /// far beyond them, or with fewer than [`LEAST_ROWS`] rows.
     pub fn of_samples(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Option<Self> {
-        let groups = &near(samples, features, groups);
         let reaches = Reach::of_all(samples, features, groups)?;
         // Next to what layers make of pictures, features are best of the size of these.
         let of_groups = groups.iter().flatten().map(|&at| reaches[at].reach);
@@ -138,7 +137,6 @@ impl FeatureScales {
         groups: &[Vec<usize>],
         kept: &[usize],
     ) -> Option<Self> {
-        let groups = &near(samples, features, groups);
         let reaches = Reach::of_all(samples, features, groups)?;
         let varies = reaches.iter().any(|reach| !reach.is_constant);
         varies.then(|| Self::of_reaches(&reaches, None, kept))
@@ -326,9 +324,21 @@ impl Reach {
     }
 }
 
-/// The features that share a scale, as the model reads them by the same weights: those of each part
-/// of the row that is an image or a series. Parts with a feature in common are one.
-pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
+/// The features that share a scale: those of each part of the row that is an image or a series, as
+/// its graph and samples say. Parts of which two features are far apart are columns of a table.
+pub fn groups(graph: &Graph, samples: &[f32]) -> Vec<Vec<usize>> {
+    let ends = |&at: &usize| Ends::of(samples[at..].iter().step_by(graph.input_len()));
+    let is_near = |part: &Vec<usize>| {
+        !samples.is_empty() && !Ends::are_far(&part.iter().map(ends).collect::<Vec<_>>())
+    };
+    let mut groups = parts(graph);
+    groups.retain(is_near);
+    groups
+}
+
+/// The parts of the row that the model reads as images or series, by the same weights. Those with a
+/// feature in common are one.
+fn parts(graph: &Graph) -> Vec<Vec<usize>> {
     let slid = slid_over(graph);
     let of_images = graph.readers(0).filter_map(|(index, node)| {
         let is_image = slid[index] || graph.readers(index).any(|(_, reader)| is_map(reader));
@@ -339,30 +349,21 @@ pub fn groups(graph: &Graph) -> Vec<Vec<usize>> {
             }
         }
     });
-    let mut groups: Vec<BTreeSet<usize>> = Vec::new();
+    let mut parts: Vec<BTreeSet<usize>> = Vec::new();
     for indices in of_images {
         let mut joined = BTreeSet::from_iter(indices);
-        groups.retain(|group| {
-            let is_apart = joined.is_disjoint(group);
+        parts.retain(|part| {
+            let is_apart = joined.is_disjoint(part);
             if !is_apart {
-                joined.extend(group);
+                joined.extend(part);
             }
             is_apart
         });
-        groups.push(joined);
+        parts.push(joined);
     }
-    groups.sort();
-    let sorted = groups.into_iter().map(Vec::from_iter);
+    parts.sort();
+    let sorted = parts.into_iter().map(Vec::from_iter);
     sorted.collect()
-}
-
-/// The groups of which no two features are far apart on samples: others are columns of a table.
-pub fn near(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let ends = |&at: &usize| Ends::of(samples[at..].iter().step_by(features));
-    let is_near = |group: &&Vec<usize>| {
-        !samples.is_empty() && !Ends::are_far(&group.iter().map(ends).collect::<Vec<_>>())
-    };
-    groups.iter().filter(is_near).cloned().collect()
 }
 
 /// Whether it makes a picture, or a series of rows, of a row.
@@ -425,7 +426,7 @@ pub fn in_products(graph: &Graph) -> Vec<usize> {
             _ => moved(graph, node, &features),
         });
     }
-    let slid = groups(graph).into_iter().flatten();
+    let slid = parts(graph).into_iter().flatten();
     slid.for_each(|feature| _ = found.remove(&feature));
     found.into_iter().collect()
 }
@@ -478,7 +479,6 @@ fn moved(graph: &Graph, node: &Node, features: &[Elements]) -> Elements {
 /// The features that have one value on all samples, but those of a group that has several. None
 /// with too few rows.
 pub fn constants(samples: &[f32], features: usize, groups: &[Vec<usize>]) -> Vec<usize> {
-    let groups = &near(samples, features, groups);
     let reaches = Reach::of_all(samples, features, groups).unwrap_or_default();
     let constant = reaches.iter().enumerate();
     let constant = constant.filter_map(|(at, reach)| reach.is_constant.then_some(at));
@@ -761,16 +761,16 @@ mod tests {
         ];
         for front in fronts {
             let graph = series_beside_table(front);
-            assert_eq!(groups(&graph), series, "{:?}", graph.nodes[2]);
+            assert_eq!(parts(&graph), series, "{:?}", graph.nodes[2]);
         }
         // Factors that are far apart say that the columns are no steps.
         let graph = series_beside_table(vec![node(affine("unlike"), &[1], 6)]);
-        assert_eq!(groups(&graph), [[0; 0]; 0]);
+        assert_eq!(parts(&graph), [[0; 0]; 0]);
         // Two parts of a row that overlap are one.
         let mut graph = series_beside_table(vec![node(take(&[4, 5, 6, 7, 0, 1]), &[0], 6)]);
         graph.nodes[1].op = take(&[5, 4, 3, 2, 1, 0]);
         graph.nodes[2].inputs = vec![0];
-        assert_eq!(groups(&graph), [[0, 1, 4, 5, 6, 7]]);
+        assert_eq!(parts(&graph), [[0, 1, 4, 5, 6, 7]]);
         graph.nodes.insert(3, node(Op::Add, &[1, 2], 6));
         for node in &mut graph.nodes[4..] {
             node.inputs
@@ -780,7 +780,7 @@ mod tests {
         }
         graph.output += 1;
         graph.validate().unwrap();
-        assert_eq!(groups(&graph), [(0..8).collect::<Vec<usize>>()]);
+        assert_eq!(parts(&graph), [(0..8).collect::<Vec<usize>>()]);
         // And a row that is one series.
         let mut graph = series_beside_table(vec![]);
         graph.nodes[1].op = Op::Affine {
@@ -791,7 +791,7 @@ mod tests {
         let table = graph.nodes.iter_mut().find(|node| node.name == "table");
         table.expect("a table").op = take(&[4, 5]);
         graph.validate().unwrap();
-        assert_eq!(groups(&graph), series);
+        assert_eq!(parts(&graph), series);
     }
 
     /// A step that happens to have one value is no constant.
@@ -860,25 +860,25 @@ mod tests {
         }
         assert_eq!(graph.nodes[3].op, Op::GlobalAveragePool);
         assert!(!slid_over(&graph).contains(&true));
-        let row = |i: usize| [1013.0 + i as f32, i as f32 / 2.0, 420.0 + i as f32];
-        let rows: Vec<f32> = (0..20).flat_map(row).collect();
-        let together = FeatureScales::of_samples(&rows, 3, &[vec![0, 1, 2]]);
-        assert_eq!(together, FeatureScales::of_samples(&rows, 3, &[]));
-        let row = |i: usize| [1.0 + i as f32, 200.0 * (1 + i) as f32];
-        let rows: Vec<f32> = (0..20).flat_map(row).collect();
-        let together = FeatureScales::of_samples(&rows, 2, &[vec![0, 1]]);
-        assert_eq!(together, FeatureScales::of_samples(&rows, 2, &[]));
+        let graph = series_beside_table(vec![]);
+        let found = |step: fn(usize, usize) -> f32| {
+            let rows = (0..20).flat_map(|row| (0..8).map(move |at| step(row, at)));
+            groups(&graph, &rows.collect::<Vec<f32>>())
+        };
+        let far = |row: usize, at: usize| [1013.0, 15.0, 420.0, 0.0][at % 4] + row as f32;
+        assert_eq!(found(far), [[0; 0]; 0]);
+        let unlike = |row: usize, at: usize| [1.0, 200.0][at % 2] * (1 + row) as f32;
+        assert_eq!(found(unlike), [[0; 0]; 0]);
         // A trend is one.
-        let row = |i: usize| (0..16).map(move |at| (10 * at) as f32 + (i % 3) as f32);
-        let rows: Vec<f32> = (0..20).flat_map(row).collect();
-        let group = vec![(0..16).collect::<Vec<usize>>()];
-        assert_eq!(near(&rows, 16, &group), group);
+        let trend = |row: usize, at: usize| (10 * at + row % 3) as f32;
+        assert_eq!(found(trend), [[0, 1, 2, 3, 4, 5]]);
+        assert_eq!(groups(&graph, &[]), [[0; 0]; 0]);
     }
 
     #[test]
     fn a_picture_beside_a_table_has_one_scale() {
         let graph = picture_beside_table();
-        let groups = groups(&graph);
+        let groups = parts(&graph);
         assert_eq!(groups, [[0, 1, 2, 3]]);
         let pixel = |i: usize| (i * 37 % 11) as f32 / 11.0;
         let row = |i: usize| {

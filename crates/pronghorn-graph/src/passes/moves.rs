@@ -69,7 +69,7 @@ fn chain_before(graph: &Graph, index: usize) -> Vec<usize> {
     std::iter::successors(Some(index).filter(moves), next).collect()
 }
 
-fn is_move(node: &Node) -> bool {
+pub(super) fn is_move(node: &Node) -> bool {
     is_reshape(node) || matches!(node.op, Op::Transpose { .. })
 }
 

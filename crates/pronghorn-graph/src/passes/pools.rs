@@ -1,6 +1,6 @@
 //! Means of inputs go before layers that work position by position: these have fewer positions then.
 
-use super::only_reader;
+use super::{moves::is_move, only_reader};
 use crate::graph::{Graph, Op};
 
 /// `mean(W x + b) = W mean(x) + b`, for windows without padding on the input, moved or not. Says
@@ -45,7 +45,7 @@ fn is_input(graph: &Graph, value: usize) -> bool {
     let node = &graph.nodes[value];
     match node.op {
         Op::Input => true,
-        Op::Reshape | Op::Transpose { .. } | Op::Take { .. } => is_input(graph, node.inputs[0]),
-        _ => false,
+        Op::Take { .. } => is_input(graph, node.inputs[0]),
+        _ => is_move(node) && is_input(graph, node.inputs[0]),
     }
 }

@@ -106,7 +106,7 @@ impl Scaled {
 /// and the layers after the input take up the scales. `folded` is the graph after the passes.
 pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
-    let groups = features::groups(graph);
+    let groups = features::groups(graph, samples);
     let scales = FeatureScales::of_samples(samples, features, &groups)?;
     scaled_by(scales, samples, graph, folded)
 }
@@ -115,7 +115,7 @@ pub(super) fn scaled(graph: &Graph, folded: &Graph, options: &BuildOptions) -> O
 /// they were, column by column: products and functions read them, and no layer.
 pub(super) fn in_layers(graph: &Graph, joins: Joins, options: &BuildOptions) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
-    let groups = features::near(samples, features, &features::groups(graph));
+    let groups = features::groups(graph, samples);
     let scales = match groups.is_empty() {
         true => FeatureScales::near_one(samples, features)?,
         false => FeatureScales::of_samples(samples, features, &groups)?,
@@ -131,7 +131,7 @@ pub(super) fn in_layers(graph: &Graph, joins: Joins, options: &BuildOptions) -> 
 /// of other features, or indicators, large ones would hide these.
 pub(super) fn near_one(graph: &Graph, folded: &Graph, options: &BuildOptions) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
-    if !features::near(samples, features, &features::groups(graph)).is_empty() {
+    if !features::groups(graph, samples).is_empty() {
         return None;
     }
     let scales = FeatureScales::near_one(samples, features)?;
@@ -147,7 +147,7 @@ pub(super) fn with_constants(
     options: &BuildOptions,
 ) -> Option<Scaled> {
     let (samples, features) = table(graph, options)?;
-    let groups = features::groups(graph);
+    let groups = features::groups(graph, samples);
     let constants = features::constants(samples, features, &groups);
     if constants.is_empty() {
         return None;
@@ -185,7 +185,7 @@ pub(super) fn columns_apart(graph: &Graph, options: &BuildOptions) -> Option<Gra
     let sized = samples::spread(rows, most.max(LEAST_ROWS));
     let rows = samples::gathered(samples, features, &sized);
     let sizes = |graph: &Graph| float::peaks(graph, &rows, sized.len()).ok();
-    let series = features::near(samples, features, &features::groups(graph));
+    let series = features::groups(graph, samples);
     let slid = match series.is_empty() {
         true => vec![false; graph.nodes.len()],
         false => features::slid_over(graph),
