@@ -58,6 +58,10 @@ fn measure<K: Kernel<N>, const N: usize>(
     let mut offsets = Offsets::default();
     (0..STEPS).for_each(|step| offsets.push((step * LIMBS * N) as u32));
     let bias = vec![0; rows * LIMBS];
+    let columns = Columns {
+        blocks: 1,
+        apart: 0,
+    };
     let mut sums = Sums([0; SUMS]);
     let round = || {
         for _ in 0..CALLS {
@@ -70,10 +74,7 @@ fn measure<K: Kernel<N>, const N: usize>(
                 rows,
                 0..rows,
                 &bias,
-                Columns {
-                    blocks: 1,
-                    apart: 0,
-                },
+                (columns, 1),
             );
             kernel.run(steps, &mut sums);
             black_box(&mut sums);

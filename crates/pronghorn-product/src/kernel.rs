@@ -30,17 +30,12 @@ impl Offsets {
         self.offsets.push(offset);
         self.largest = self.largest.max(offset);
     }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.offsets.len()
-    }
 }
 
 /// The operands of one kernel call, with `N` lanes in a vector: for each step one set of
 /// `vectors` vectors at an offset of `data`, and
 /// `rows` pairs of weights of the `stride` that `weights` has for each step. Sums begin at `bias`,
-/// one for each row and vector.
+/// one for each row and vector. `together` blocks of columns share a look at the weights.
 #[derive(Clone, Copy)]
 pub(crate) struct Steps<'a, const N: usize> {
     offsets: &'a [u32],
@@ -51,6 +46,7 @@ pub(crate) struct Steps<'a, const N: usize> {
     stride: usize,
     vectors: usize,
     bias: &'a [i32],
+    together: usize,
     columns: Columns,
 }
 
@@ -80,7 +76,7 @@ impl<'a, const N: usize> Steps<'a, N> {
         stride: usize,
         outputs: Range<usize>,
         bias: &'a [i32],
-        columns: Columns,
+        (columns, together): (Columns, usize),
     ) -> Self {
         let last = columns.blocks.saturating_sub(1) * columns.apart;
         let reach = last + offsets.largest as usize + vectors * N;
@@ -90,6 +86,7 @@ impl<'a, const N: usize> Steps<'a, N> {
             "weights"
         );
         assert!(bias.len() >= outputs.len() * vectors, "biases");
+        assert!(columns.blocks.is_multiple_of(together), "blocks of columns");
         let sums = outputs.len() * vectors * N * columns.blocks;
         assert!(sums <= SUMS, "sums");
         Self {
@@ -101,14 +98,15 @@ impl<'a, const N: usize> Steps<'a, N> {
             stride,
             vectors,
             bias,
+            together,
             columns,
         }
     }
 
-    /// Outputs and vectors: the shape of the register block.
+    /// Outputs, vectors and blocks of columns: the shape of the register block.
     #[inline(always)]
-    pub(crate) fn block(&self) -> (usize, usize) {
-        (self.rows, self.vectors)
+    pub(crate) fn block(&self) -> (usize, usize, usize) {
+        (self.rows, self.vectors, self.together)
     }
 
     /// Offset, data, first weights and their stride. By the checks of [`Steps::new`], all
@@ -142,6 +140,14 @@ pub(crate) trait Kernel<const N: usize>: Copy {
     /// vectors, 0 where it has no block so wide.
     fn most_rows(self, vectors: usize) -> usize;
 
+    /// Blocks of columns it computes at once for so many outputs and vectors of data: a divisor of
+    /// `all`, which is a power of two. A sum waits for the one before, and few sums would leave the
+    /// multipliers idle.
+    #[inline(always)]
+    fn blocks_together(self, _rows: usize, _vectors: usize, _all: usize) -> usize {
+        1
+    }
+
     /// `sums[o][v][lane] = bias[o][v] + sum_steps data[offset][v][lane] . weights[step][o]`, the
     /// product of two pairs of signed 16-bit numbers.
     fn run(self, steps: Steps<'_, N>, sums: &mut Sums);
@@ -153,10 +159,11 @@ pub(crate) trait Kernel<const N: usize>: Copy {
 
 /// Calls the function for a register block, whose shape is a run-time value, with constants.
 macro_rules! with_block {
-    ($block:expr, $function:ident, $arguments:tt, $($rows:literal x $vectors:literal),+) => {
+    ($block:expr, $function:ident, $arguments:tt,
+     $($rows:literal x $vectors:literal x $blocks:literal),+) => {
         match $block {
-            $(($rows, $vectors) => $function::<$rows, $vectors> $arguments,)+
-            (rows, vectors) => unreachable!("no kernel for {rows} outputs of {vectors} vectors"),
+            $(($rows, $vectors, $blocks) => $function::<$rows, $vectors, $blocks> $arguments,)+
+            block => unreachable!("no kernel for outputs, vectors and blocks {block:?}"),
         }
     };
 }
@@ -177,7 +184,15 @@ impl Kernel<PORTABLE> for Portable {
 
     #[inline(always)]
     fn run(self, steps: Steps<'_, PORTABLE>, sums: &mut Sums) {
-        with_block!(steps.block(), portable, (steps, sums), 1 x 2, 2 x 2, 3 x 2, 1 x 3, 2 x 3, 1 x 4);
+        match steps.block() {
+            (1, 2, 1) => portable::<1, 2>(steps, sums),
+            (2, 2, 1) => portable::<2, 2>(steps, sums),
+            (3, 2, 1) => portable::<3, 2>(steps, sums),
+            (1, 3, 1) => portable::<1, 3>(steps, sums),
+            (2, 3, 1) => portable::<2, 3>(steps, sums),
+            (1, 4, 1) => portable::<1, 4>(steps, sums),
+            block => unreachable!("no kernel for outputs, vectors and blocks {block:?}"),
+        }
     }
 }
 

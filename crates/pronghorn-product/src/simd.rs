@@ -203,14 +203,24 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn blocks_together(self, rows: usize, vectors: usize, all: usize) -> usize {
+            match (rows, vectors) {
+                (1, 2) => all.min(4),
+                (2 | 3, 2) | (1, 3) => all.min(2),
+                _ => 1,
+            }
+        }
+
+        #[inline(always)]
         fn run(self, steps: Steps<'_, 4>, sums: &mut Sums) {
             // SAFETY: SSE2 is part of x86-64.
             unsafe {
                 with_block!(
                     steps.block(), kernel_sse2, (steps, sums),
-                    1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2,
-                    1 x 3, 2 x 3, 3 x 3, 4 x 3,
-                    1 x 4, 2 x 4, 3 x 4
+                    1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 4 x 2 x 1, 5 x 2 x 1, 6 x 2 x 1,
+                    1 x 2 x 2, 1 x 2 x 4, 2 x 2 x 2, 3 x 2 x 2,
+                    1 x 3 x 1, 2 x 3 x 1, 3 x 3 x 1, 4 x 3 x 1, 1 x 3 x 2,
+                    1 x 4 x 1, 2 x 4 x 1, 3 x 4 x 1
                 );
             }
         }
@@ -227,14 +237,24 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn blocks_together(self, rows: usize, vectors: usize, all: usize) -> usize {
+            match (rows, vectors) {
+                (1, 2) => all.min(4),
+                (2 | 3, 2) | (1, 3) => all.min(2),
+                _ => 1,
+            }
+        }
+
+        #[inline(always)]
         fn run(self, steps: Steps<'_, 8>, sums: &mut Sums) {
             // SAFETY: `self` says that the CPU has AVX2.
             unsafe {
                 with_block!(
                     steps.block(), kernel_avx2, (steps, sums),
-                    1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2,
-                    1 x 3, 2 x 3, 3 x 3, 4 x 3,
-                    1 x 4, 2 x 4, 3 x 4
+                    1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 4 x 2 x 1, 5 x 2 x 1, 6 x 2 x 1,
+                    1 x 2 x 2, 1 x 2 x 4, 2 x 2 x 2, 3 x 2 x 2,
+                    1 x 3 x 1, 2 x 3 x 1, 3 x 3 x 1, 4 x 3 x 1, 1 x 3 x 2,
+                    1 x 4 x 1, 2 x 4 x 1, 3 x 4 x 1
                 );
             }
         }
@@ -256,15 +276,28 @@ mod x86 {
                 }
 
                 #[inline(always)]
+                fn blocks_together(self, rows: usize, vectors: usize, all: usize) -> usize {
+                    match (rows, vectors) {
+                        (1, 2) => all.min(8),
+                        (2, 2) | (1, 3) => all.min(4),
+                        (3, 2) | (2, 3) | (1, 4) => all.min(2),
+                        _ => 1,
+                    }
+                }
+
+                #[inline(always)]
                 fn run(self, steps: Steps<'_, 16>, sums: &mut Sums) {
                     // SAFETY: `self` says that the CPU has what the function is compiled for.
                     unsafe {
                         with_block!(
                             steps.block(), $function, (steps, sums),
-                            1 x 2, 2 x 2, 3 x 2, 4 x 2, 5 x 2, 6 x 2,
-                            7 x 2, 8 x 2, 9 x 2, 10 x 2, 11 x 2, 12 x 2,
-                            1 x 3, 2 x 3, 3 x 3, 4 x 3, 5 x 3, 6 x 3, 7 x 3, 8 x 3,
-                            1 x 4, 2 x 4, 3 x 4, 4 x 4, 5 x 4, 6 x 4
+                            1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 4 x 2 x 1, 5 x 2 x 1, 6 x 2 x 1,
+                            7 x 2 x 1, 8 x 2 x 1, 9 x 2 x 1, 10 x 2 x 1, 11 x 2 x 1, 12 x 2 x 1,
+                            1 x 2 x 2, 1 x 2 x 4, 1 x 2 x 8, 2 x 2 x 2, 2 x 2 x 4, 3 x 2 x 2,
+                            1 x 3 x 1, 2 x 3 x 1, 3 x 3 x 1, 4 x 3 x 1, 5 x 3 x 1, 6 x 3 x 1,
+                            7 x 3 x 1, 8 x 3 x 1, 1 x 3 x 2, 1 x 3 x 4, 2 x 3 x 2,
+                            1 x 4 x 1, 2 x 4 x 1, 3 x 4 x 1, 4 x 4 x 1, 5 x 4 x 1, 6 x 4 x 1,
+                            1 x 4 x 2
                         );
                     }
                 }
@@ -286,37 +319,44 @@ mod x86 {
         ($name:ident, $features:literal, $lanes:literal, $load:ident, $store:ident,
          $broadcast:ident, $multiply_add:expr) => {
             #[target_feature(enable = $features)]
-            fn $name<const ROWS: usize, const VECTORS: usize>(
+            fn $name<const ROWS: usize, const VECTORS: usize, const TOGETHER: usize>(
                 steps: Steps<'_, $lanes>,
                 sums: &mut Sums,
             ) {
-                assert_eq!(steps.block(), (ROWS, VECTORS));
+                assert_eq!(steps.block(), (ROWS, VECTORS, TOGETHER));
                 let (offsets, data, first_weights, stride) = steps.operands();
                 let columns = steps.columns();
                 let bias = steps.bias::<ROWS, VECTORS>();
                 let mut data = data.as_ptr();
-                let blocks = sums.0.chunks_exact_mut(ROWS * VECTORS * $lanes);
-                for sums in blocks.take(columns.blocks) {
+                let blocks = sums.0.chunks_exact_mut(TOGETHER * ROWS * VECTORS * $lanes);
+                for sums in blocks.take(columns.blocks / TOGETHER) {
                     let mut weights = first_weights.as_ptr().cast::<i32>();
-                    let mut totals: [[_; VECTORS]; ROWS] = std::array::from_fn(|row| {
+                    let totals: [[_; VECTORS]; ROWS] = std::array::from_fn(|row| {
                         std::array::from_fn(|vector| $broadcast(bias[row][vector]))
                     });
+                    let mut totals = [totals; TOGETHER];
                     for &offset in offsets {
-                        // SAFETY: `Steps` holds VECTORS * $lanes words of data at each offset of
-                        // each block.
-                        let words: [_; VECTORS] = std::array::from_fn(|vector| unsafe {
-                            $load(data.add(offset as usize + $lanes * vector).cast())
+                        let words: [[_; VECTORS]; TOGETHER] = std::array::from_fn(|block| {
+                            std::array::from_fn(|vector| {
+                                let at = offset as usize + block * columns.apart + $lanes * vector;
+                                // SAFETY: `Steps` holds VECTORS * $lanes words of data at each
+                                // offset of each block.
+                                unsafe { $load(data.add(at).cast()) }
+                            })
                         });
-                        for (row, totals) in totals.iter_mut().enumerate() {
+                        for row in 0..ROWS {
                             // SAFETY: `Steps` holds ROWS weights for each step.
                             let weight = $broadcast(unsafe { *weights.add(row) });
-                            for (total, words) in totals.iter_mut().zip(words) {
-                                *total = $multiply_add(*total, words, weight);
+                            for (totals, words) in totals.iter_mut().zip(&words) {
+                                for (total, words) in totals[row].iter_mut().zip(words) {
+                                    *total = $multiply_add(*total, *words, weight);
+                                }
                             }
                         }
                         weights = weights.wrapping_add(stride);
                     }
                     for (total, sums) in totals
+                        .as_flattened()
                         .as_flattened()
                         .iter()
                         .zip(sums.as_chunks_mut::<$lanes>().0)
@@ -324,7 +364,7 @@ mod x86 {
                         // SAFETY: the array has $lanes words.
                         unsafe { $store(sums.as_mut_ptr().cast(), *total) };
                     }
-                    data = data.wrapping_add(columns.apart);
+                    data = data.wrapping_add(TOGETHER * columns.apart);
                 }
             }
         };

@@ -248,9 +248,8 @@ pub(crate) enum Pairing {
 
 /// A checked geometry, and how its input is packed.
 ///
-/// A *pixel* is all pair rows of one group at one position; pixels of a packed image row are numbered by `x`,
-/// followed, where pixels are paired and the left is padded, by those whose first half is
-/// padding, numbered by their second half's `x`.
+/// A *pixel* is all pair rows of one group at one position. A packed image row has the pixels that
+/// windows read, from the first window's left edge on, padding included: all windows are alike.
 pub(crate) struct Shape {
     pub(crate) geometry: ConvGeometry,
     /// Output height and width.
@@ -258,10 +257,14 @@ pub(crate) struct Shape {
     pub(crate) pairing: Pairing,
     /// Pair rows of one group at one pixel.
     pub(crate) group_pairs: usize,
-    /// The pixels of a packed image row that windows read.
-    pub(crate) used_pixels: Vec<usize>,
     /// Pixels in a packed image row.
     pub(crate) row_pixels: usize,
+    /// Image columns from one packed pixel to the next.
+    columns_apart: usize,
+    /// Pixels from one window to the next.
+    pub(crate) window_pixels: usize,
+    /// Pixels from one horizontal tap to the next.
+    tap_pixels: usize,
     /// Image rows that a kernel reaches over, at most.
     pub(crate) band_rows: usize,
     /// Horizontal taps, pairs of pixels counting as one.
@@ -271,7 +274,6 @@ pub(crate) struct Shape {
 impl Shape {
     fn new(geometry: &ConvGeometry) -> Result<Self, ProductError> {
         let output = geometry.output()?;
-        let [height, width] = geometry.input;
         let window = &geometry.window;
         let group_in = geometry.in_channels / geometry.groups;
         let pairing = match (group_in, window.kernel[1]) {
@@ -279,65 +281,41 @@ impl Shape {
             (1, _) => Pairing::Pixels,
             _ => Pairing::Channels,
         };
-        let pixels = pairing == Pairing::Pixels;
-        let second_only = if pixels && window.padding[1] > 0 {
-            window.dilation[1].min(width)
-        } else {
-            0
+        let taps_of_pixel = if pairing == Pairing::Pixels { 2 } else { 1 };
+        let taps_w = window.kernel[1].div_ceil(taps_of_pixel);
+        // No window reads a column between multiples of the common divisor.
+        let tap = match taps_w {
+            1 => 0,
+            _ => taps_of_pixel * window.dilation[1],
         };
-        let mut shape = Self {
+        let columns_apart = common_divisor(window.stride[1], tap);
+        let last = (output[1] - 1) * window.stride[1] + (taps_w - 1) * tap;
+        let shape = Self {
             output,
             pairing,
             group_pairs: group_in.div_ceil(2),
-            used_pixels: Vec::new(),
-            row_pixels: width + second_only,
-            band_rows: height.min((window.kernel[0] - 1) * window.dilation[0] + 1),
-            taps_w: window.kernel[1].div_ceil(if pixels { 2 } else { 1 }),
+            row_pixels: last / columns_apart + 1,
+            columns_apart,
+            window_pixels: window.stride[1] / columns_apart,
+            tap_pixels: tap / columns_apart,
+            band_rows: geometry.input[0].min((window.kernel[0] - 1) * window.dilation[0] + 1),
+            taps_w,
             geometry: geometry.clone(),
         };
         let pairs = shape.band_pixels().saturating_mul(shape.group_pairs);
         if pairs > MOST_PAIRS {
             return Err(ProductError::BandTooLarge { pairs });
         }
-        shape.used_pixels = shape.list_used_pixels();
         Ok(shape)
-    }
-
-    /// Windows begin a stride apart and taps lie some pixels apart: no window reads a pixel between
-    /// multiples of the common divisor.
-    fn list_used_pixels(&self) -> Vec<usize> {
-        let window = &self.geometry.window;
-        let tap = match (self.taps_w, self.pairing) {
-            (1, _) => 0,
-            (_, Pairing::Pixels) => 2 * window.dilation[1],
-            _ => window.dilation[1],
-        };
-        let divisor = common_divisor(window.stride[1], tap);
-        let width = self.geometry.input[1];
-        // A pixel whose first half is padding begins left of its number.
-        let begin = |pixel: usize| match pixel.checked_sub(width) {
-            Some(second) => second as i64 - window.dilation[1] as i64,
-            None => pixel as i64,
-        };
-        let is_used =
-            |&pixel: &usize| (begin(pixel) + window.padding[1] as i64) % divisor as i64 == 0;
-        (0..self.row_pixels).filter(is_used).collect()
     }
 
     fn group_in(&self) -> usize {
         self.geometry.in_channels / self.geometry.groups
     }
 
-    /// Pixels of a packed band of image rows, with one that is all zero at the end where windows
-    /// reach into padding.
+    /// Pixels of a packed band of image rows.
     pub(crate) fn band_pixels(&self) -> usize {
-        self.band_rows * self.row_pixels + usize::from(self.has_zero_pixel())
-    }
-
-    /// True if there is padding on the left or right.
-    pub(crate) fn has_zero_pixel(&self) -> bool {
-        let [_, left, _, right] = self.geometry.window.padding;
-        left > 0 || right > 0
+        self.band_rows.saturating_mul(self.row_pixels)
     }
 
     /// The kernel rows that meet the image at a row of output positions.
@@ -357,31 +335,9 @@ impl Shape {
         }
     }
 
-    /// Where the window of an output column begins in the input; may be negative.
-    #[inline(always)]
-    pub(crate) fn start(&self, out_x: usize) -> i64 {
-        let window = &self.geometry.window;
-        out_x as i64 * window.stride[1] as i64 - window.padding[1] as i64
-    }
-
-    /// True if no tap of a window beginning at column `start` falls into padding.
-    pub(crate) fn is_interior(&self, start: i64) -> bool {
-        let last = (self.geometry.window.kernel[1] - 1) * self.geometry.window.dilation[1];
-        start >= 0 && start + (last as i64) < self.geometry.input[1] as i64
-    }
-
-    /// The packed pixel whose halves lie under horizontal tap (pair) `tap` of a window beginning
-    /// at column `start`; none where all of it is padding.
-    pub(crate) fn pixel(&self, start: i64, tap: usize) -> Option<usize> {
-        let width = self.geometry.input[1];
-        let inside = |tap: usize| {
-            let x = start + (tap * self.geometry.window.dilation[1]) as i64;
-            (0..width as i64).contains(&x).then_some(x as usize)
-        };
-        match self.pairing {
-            Pairing::Pixels => inside(2 * tap).or_else(|| inside(2 * tap + 1).map(|x| width + x)),
-            _ => inside(tap),
-        }
+    /// The pixel under a horizontal tap of the first window.
+    pub(crate) fn pixel(&self, tap: usize) -> usize {
+        tap * self.tap_pixels
     }
 
     /// Pairs of weights under one row of the kernel.
@@ -410,7 +366,7 @@ impl Shape {
         }
     }
 
-    /// The input rows that make up a pair row of a group's image row `y`.
+    /// The input rows that make up a pair row of a group's image row `y`, none for padding.
     #[inline(always)]
     pub(crate) fn sources(
         &self,
@@ -420,21 +376,24 @@ impl Shape {
         pair: usize,
     ) -> [Option<usize>; 2] {
         let [height, width] = self.geometry.input;
-        let row = |channel: usize, x: usize| (channel * height + y) * width + x;
+        let [_, left, ..] = self.geometry.window.padding;
+        let row = |channel: usize, right: usize| {
+            let x = (pixel * self.columns_apart + right).checked_sub(left);
+            let x = x.filter(|&x| x < width)?;
+            Some((channel * height + y) * width + x)
+        };
         let channel = group * self.group_in() + 2 * pair;
         match self.pairing {
             Pairing::Channels => {
                 let is_whole = 2 * pair + 1 < self.group_in();
-                let second = is_whole.then(|| row(channel + 1, pixel));
-                [Some(row(channel, pixel)), second]
+                let second = is_whole.then(|| row(channel + 1, 0)).flatten();
+                [row(channel, 0), second]
             }
-            Pairing::Pixels if pixel < width => {
-                let right = pixel + self.geometry.window.dilation[1];
-                let second = (right < width).then(|| row(channel, right));
-                [Some(row(channel, pixel)), second]
-            }
-            Pairing::Pixels => [None, Some(row(channel, pixel - width))],
-            Pairing::Single => [Some(row(channel, pixel)), None],
+            Pairing::Pixels => [
+                row(channel, 0),
+                row(channel, self.geometry.window.dilation[1]),
+            ],
+            Pairing::Single => [row(channel, 0), None],
         }
     }
 }
