@@ -10,10 +10,17 @@
 //! image row is a *run* of quads; a group has its own copies of its runs,
 //! `[group][image row][quad]`, so that all groups have the same weights and the runs under a kernel
 //! stand in sequence.
+//!
+//! Where weights are few, packed quads are, too, and stay in a cache near the unit: those of as
+//! many image rows as a kernel has. A new row takes the *slot* of the oldest. So rows under a kernel
+//! are in another order for each row of outputs, and there are weights for each order.
 
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Only there is such a unit known.
 
-use crate::weights::{CHUNK, Shape};
+use std::ops::Range;
+
+use crate::TILE;
+use crate::weights::{CHUNK, Shape, common_divisor};
 
 /// Outputs, quads and columns of a tile.
 pub(crate) const SIDE: usize = 16;
@@ -21,8 +28,18 @@ pub(crate) const SIDE: usize = 16;
 /// No input row, but zeros: padding.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Most quads of a layer: those of a tile of columns take 2 KiB each.
-const MOST_QUADS: usize = 4096;
+/// Most bytes of weights, in all orders of rows, beside which quads stay in a near cache.
+const NEAR_WEIGHTS: usize = 256 * 1024;
+
+/// Lines of a packed quad: one for each tile of columns and byte, and one that keeps quads from
+/// meeting in the cache.
+pub(crate) const QUAD_LINES: usize = TILE / SIDE * 4 + 1;
+
+/// Most bytes of packed quads.
+const MOST_PACKED: usize = 8 << 20;
+
+/// Most quads of a layer.
+const MOST_QUADS: usize = 1 << 16;
 
 /// Most positions in a group.
 const MOST_POSITIONS: usize = 16;
@@ -48,8 +65,16 @@ pub(crate) struct ByteWeights {
     pub(crate) places: Vec<Place>,
     /// Tiles of quads under a kernel.
     pub(crate) depth: usize,
-    /// `[tile of outputs][tile of quads][output]`.
-    pub(crate) tiles: Vec<Line>,
+    /// `[order of rows][tile of outputs][tile of quads][output]`.
+    tiles: Vec<Line>,
+    /// Image rows of which packed quads are kept.
+    slots: usize,
+    /// Slots from one order of rows to the next.
+    order_slots: usize,
+    /// Image rows under a kernel.
+    kernel_rows: usize,
+    /// The largest sum of an output's absolute weights.
+    pub(crate) norm: u32,
     stride: usize,
     output: [usize; 2],
 }
@@ -116,15 +141,21 @@ impl ByteWeights {
         let most = shape.output[1].min(MOST_POSITIONS);
         let all = (1..=most).map(|positions| Grouping::new(shape, positions));
         let best = all.min_by_key(|grouping| grouping.cycles(shape))?;
-        let image_rows = (shape.output[0] - 1) * window.stride[0] + window.kernel[0];
+        let kernel_rows = window.kernel[0];
+        let image_rows = (shape.output[0] - 1) * window.stride[0] + kernel_rows;
         let quads = image_rows
             .saturating_mul(best.groups)
             .saturating_mul(best.run);
-        if quads > MOST_QUADS {
-            return None;
-        }
+        let tiles = best.tiles[0] * best.tiles[1] * SIDE;
+        // Orders of rows repeat after as many rows as a kernel has.
+        let order_slots = common_divisor(window.stride[0], kernel_rows);
+        let orders = kernel_rows / order_slots;
+        let (slots, orders) = match orders * tiles * size_of::<Line>() <= NEAR_WEIGHTS {
+            true => (kernel_rows, orders),
+            false => (image_rows, 1),
+        };
         let mut packed = Self {
-            quads: Vec::with_capacity(quads),
+            quads: Vec::new(),
             run: best.run,
             image_rows,
             groups: best.groups,
@@ -137,12 +168,21 @@ impl ByteWeights {
                 })
                 .collect(),
             depth: best.tiles[1],
-            tiles: vec![Line([0; 64]); best.tiles[0] * best.tiles[1] * SIDE],
+            tiles: vec![Line([0; 64]); orders * tiles],
+            slots,
+            order_slots,
+            kernel_rows,
+            norm: largest as u32,
             stride: window.stride[0],
             output: shape.output,
         };
+        if quads > MOST_QUADS || packed.packed_lines() * size_of::<Line>() > MOST_PACKED {
+            return None;
+        }
         packed.list_quads(shape);
-        packed.set_weights(shape, weights);
+        for order in 0..orders {
+            packed.set_weights(shape, weights, order);
+        }
         Some(packed)
     }
 
@@ -161,14 +201,50 @@ impl ByteWeights {
         self.places.len().div_ceil(SIDE)
     }
 
-    /// The weights of a tile of outputs.
-    pub(crate) fn tile_of_outputs(&self, tile: usize) -> &[Line] {
+    /// The weights of a tile of outputs for a row of outputs.
+    pub(crate) fn tile_of_outputs(&self, out_y: usize, tile: usize) -> &[Line] {
+        let first_row = out_y * self.stride;
+        let order = match self.slots == self.kernel_rows {
+            true => first_row % self.slots / self.order_slots,
+            false => 0,
+        };
+        let tile = order * self.output_tiles() + tile;
         &self.tiles[tile * self.depth * SIDE..][..self.depth * SIDE]
     }
 
-    /// The first quad under the kernel for a group of an output row.
+    /// Lines of all packed quads. The last tile of quads may reach beyond them; weights are zero
+    /// there.
+    pub(crate) fn packed_lines(&self) -> usize {
+        let quads = self
+            .groups
+            .saturating_mul(self.slots)
+            .saturating_mul(self.run);
+        quads.saturating_add(SIDE).saturating_mul(QUAD_LINES)
+    }
+
+    /// The image rows that a row of outputs needs and those before it did not.
+    pub(crate) fn new_rows(&self, out_y: usize) -> Range<usize> {
+        let begin = out_y * self.stride;
+        let known = match out_y {
+            0 => 0,
+            _ => begin - self.stride + self.kernel_rows,
+        };
+        begin.max(known)..begin + self.kernel_rows
+    }
+
+    /// The quads of a group's image row, and the place of the first among the packed ones.
+    pub(crate) fn row_of_quads(&self, group: usize, y: usize) -> (&[[u32; 4]], usize) {
+        let quads = &self.quads[(group * self.image_rows + y) * self.run..][..self.run];
+        (quads, (group * self.slots + y % self.slots) * self.run)
+    }
+
+    /// The first packed quad under the kernel for a group of an output row.
     pub(crate) fn first_quad(&self, out_y: usize, group: usize) -> usize {
-        (group * self.image_rows + out_y * self.stride) * self.run
+        let first_row = match self.slots == self.kernel_rows {
+            true => 0,
+            false => out_y * self.stride,
+        };
+        (group * self.slots + first_row) * self.run
     }
 
     /// The output row of an output of a group; none beyond the last position.
@@ -207,7 +283,9 @@ impl ByteWeights {
         }
     }
 
-    fn set_weights(&mut self, shape: &Shape, weights: &[i16]) {
+    /// Sets the weights for one order of rows: the kernel's first row stands in a later slot.
+    fn set_weights(&mut self, shape: &Shape, weights: &[i16], order: usize) {
+        let (first_slot, first_tile) = (order * self.order_slots, order * self.output_tiles());
         let (geometry, window) = (&shape.geometry, &shape.geometry.window);
         let [kernel_h, kernel_w] = window.kernel;
         for (index, &weight) in weights.iter().enumerate() {
@@ -217,8 +295,9 @@ impl ByteWeights {
             for position in 0..self.positions {
                 let output = channel * self.positions + position;
                 let place = (position * window.stride[1] + x) * geometry.in_channels + input;
-                let (quad, part) = (y * self.run + place / 4, place % 4);
-                let tile = output / SIDE * self.depth + quad / SIDE;
+                let slot = (y + first_slot) % kernel_h;
+                let (quad, part) = (slot * self.run + place / 4, place % 4);
+                let tile = (first_tile + output / SIDE) * self.depth + quad / SIDE;
                 let Line(line) = &mut self.tiles[tile * SIDE + output % SIDE];
                 line[4 * (quad % SIDE) + part] = weight as i8;
             }

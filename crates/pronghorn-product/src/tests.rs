@@ -479,3 +479,30 @@ fn every_available_level_has_a_ceiling() {
         assert!(ceiling(level, 1).is_some_and(|ceiling| ceiling.rate > 0.0));
     }
 }
+
+/// Many weights: the unit keeps all image rows, and no weights for other orders of them.
+#[test]
+fn many_weights_of_bytes() {
+    let mut geometry = geometry([128, 128], [5, 4], [3, 3]);
+    geometry.window.padding = [1; 4];
+    let weights = weights(weight_count(&geometry), 31, 5);
+    check(
+        &geometry,
+        &weights,
+        &prime::<u32>(2_147_389_441),
+        40,
+        true,
+        6,
+    );
+}
+
+/// Weights whose lower bytes are just too little to change a quotient, and a little more.
+#[test]
+fn small_weights_of_bytes_at_the_edge() {
+    let geometry = geometry([65, 20], [1, 1], [1, 1]);
+    let q = prime::<u32>(2_147_389_441);
+    for weight in [126, 127, -126] {
+        let weights = vec![weight; weight_count(&geometry)];
+        check(&geometry, &weights, &q, 150, true, 7);
+    }
+}

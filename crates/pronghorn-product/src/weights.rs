@@ -398,6 +398,6 @@ impl Shape {
     }
 }
 
-fn common_divisor(a: usize, b: usize) -> usize {
+pub(crate) fn common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }

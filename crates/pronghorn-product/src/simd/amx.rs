@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use pronghorn_ring::Word;
 
 use super::x86::Vnni;
-use crate::bytes::{ByteWeights, Line, NONE, SIDE};
+use crate::bytes::{ByteWeights, Line, NONE, QUAD_LINES, SIDE};
 use crate::nest::Job;
 use crate::{Rows, TILE};
 
@@ -17,15 +17,11 @@ const BYTES: usize = 4;
 /// Columns worked on together: two tiles of them.
 const BLOCK: usize = 2 * SIDE;
 
-/// 32-bit words of a tile of sums.
-const TILE_WORDS: usize = SIDE * SIDE;
-
-/// Lines of a quad: one for each tile of columns and byte, and one that keeps quads from meeting in
-/// the cache.
-const QUAD_LINES: usize = TILE / SIDE * BYTES + 1;
-
 /// Bytes from one row of a tile of columns to the next.
 const QUAD_STRIDE: usize = QUAD_LINES * size_of::<Line>();
+
+/// 32-bit words of a tile of sums.
+const TILE_WORDS: usize = SIDE * SIDE;
 
 /// How many quads before they are packed their input is asked for.
 const FETCH_AHEAD: usize = 3;
@@ -85,7 +81,10 @@ impl Amx {
             let columns = std::hint::black_box([&columns[..], &columns[BYTES..]]);
             // SAFETY: the operands have `depth` tiles each, the sums four; tiles are configured
             // while this runs.
-            unsafe { multiply_four([&weights; 2], columns, depth, &mut sums) };
+            unsafe {
+                multiply_four([&weights; 2], columns, depth);
+                store_four(&mut sums, TILE_WORDS);
+            }
         }
         calls * depth * 4 * TILE_WORDS * 4 * SIDE / BYTES
     }
@@ -165,26 +164,54 @@ struct Item {
 impl Product<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
     fn run(&self, tile: usize, output: &mut [u32], scratch: &mut Scratch) {
-        let weights = self.weights;
-        // The last tile of quads may reach beyond them; weights are zero there.
-        let lines = (weights.quads.len() + SIDE) * QUAD_LINES;
-        let columns = (self.columns - tile * TILE).min(TILE).div_ceil(BLOCK) * BLOCK;
-        if scratch.packed.len() < lines {
-            scratch.packed.resize(lines, Line([0; 64]));
+        let Scratch { packed, sums } = scratch;
+        if packed.len() < self.weights.packed_lines() {
+            packed.resize(self.weights.packed_lines(), Line([0; 64]));
         }
-        self.pack(tile * TILE, columns, &mut scratch.packed);
-        let reduction = Reduction::new(self.q);
-        let _configured = Configured::new();
-        // Sums are read when those of the next item are under way.
-        scratch
-            .sums
-            .resize_with(2, || Sums([0; BYTES * 4 * TILE_WORDS]));
-        let [now, then] = &mut scratch.sums[..] else {
+        sums.resize_with(2, || Sums([0; BYTES * 4 * TILE_WORDS]));
+        let [now, then] = &mut sums[..] else {
             unreachable!("there are two")
         };
-        let (mut now, mut then) = (now, then);
+        let reduction = Reduction::new(self.q);
+        // With small weights, bytes below the upper half are too little to change a quotient.
+        let is_small = u64::from(self.weights.norm) << 18 <= u64::from(self.q);
+        let place = Place {
+            output,
+            tile,
+            sums: [now, then],
+        };
+        let _configured = Configured::new();
+        match is_small {
+            true => self.run_columns::<true>(place, &reduction, packed),
+            false => self.run_columns::<false>(place, &reduction, packed),
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+    fn run_columns<const SMALL: bool>(
+        &self,
+        place: Place<'_>,
+        reduction: &Reduction,
+        packed: &mut [Line],
+    ) {
+        let Place {
+            output,
+            tile,
+            sums: [mut now, mut then],
+        } = place;
+        let weights = self.weights;
+        let columns = (self.columns - tile * TILE).min(TILE).div_ceil(BLOCK) * BLOCK;
+        let mut parts = [[0; TILE]; 4];
+        // Sums are read while those of the next item are under way.
         let mut before: Option<Item> = None;
         for out_y in 0..weights.output_height() {
+            for y in weights.new_rows(out_y) {
+                for group in 0..weights.groups {
+                    let quads = weights.row_of_quads(group, y);
+                    self.pack(quads, tile * TILE, columns, &mut parts, packed);
+                }
+            }
             for group in 0..weights.groups {
                 for outputs in (0..weights.output_tiles()).step_by(2) {
                     for column in (0..columns).step_by(BLOCK) {
@@ -194,64 +221,69 @@ impl Product<'_> {
                             outputs,
                             column,
                         };
-                        self.multiply(item, &scratch.packed, now);
-                        if let Some(before) = before.replace(item) {
-                            self.reduce(before, &reduction, then, output);
+                        self.fetch_outputs(item, output);
+                        for part in 0..self.parts(item) {
+                            self.multiply(item, part, packed);
+                            // Tiles are multiplied while the vector units reduce.
+                            if let Some(before) = before {
+                                let part = [part, self.parts(item)];
+                                self.reduce::<SMALL>(before, part, reduction, then, output);
+                            }
+                            self.store(item, part, now);
                         }
+                        before = Some(item);
                         std::mem::swap(&mut now, &mut then);
                     }
                 }
             }
         }
         if let Some(before) = before {
-            self.reduce(before, &reduction, then, output);
+            self.reduce::<SMALL>(before, [0, 1], reduction, then, output);
         }
     }
 
-    /// Packs all quads for the columns from `begin` on.
+    /// Packs a row of quads for the columns from `begin` on; `parts` is room for rows that end
+    /// before the tile does.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-    fn pack(&self, begin: usize, columns: usize, packed: &mut [Line]) {
+    fn pack(
+        &self,
+        (quads, first): (&[[u32; 4]], usize),
+        begin: usize,
+        columns: usize,
+        parts: &mut [[u32; TILE]; 4],
+        packed: &mut [Line],
+    ) {
         const ZEROS: [u32; TILE] = [0; TILE];
-        let mut parts = [ZEROS; 4];
-        let quads = &self.weights.quads;
-        let packed = packed.as_chunks_mut::<QUAD_LINES>().0;
+        let packed = &mut packed.as_chunks_mut::<QUAD_LINES>().0[first..];
         for (place, (rows, packed)) in quads.iter().zip(packed).enumerate() {
             // One tile's rows follow each other, which the CPU foresees.
             if self.columns > TILE
                 && let Some(rows) = quads.get(place + FETCH_AHEAD)
             {
-                rows.iter().for_each(|&row| self.fetch(row, begin));
+                let rows = rows.iter().filter(|&&row| row != NONE);
+                rows.for_each(|&row| fetch(self.input.get(row as usize), begin, TILE));
             }
             let mut words = [&ZEROS; 4];
-            for ((words, part), &row) in words.iter_mut().zip(&mut parts).zip(rows) {
+            for ((words, part), &row) in words.iter_mut().zip(&mut *parts).zip(rows) {
                 if row == NONE {
                     continue;
                 }
-                let row = self.input.get(row as usize);
-                *words = match row[begin..].first_chunk() {
+                let row = &self.input.get(row as usize)[begin..];
+                *words = match row.first_chunk() {
                     Some(words) => words,
                     None => {
                         *part = ZEROS;
-                        part[..row.len() - begin].copy_from_slice(&row[begin..]);
+                        part[..row.len()].copy_from_slice(row);
                         part
                     }
                 };
             }
-            let [words0, words1, words2, words3] = words;
-            let tiles = words0
-                .as_chunks::<SIDE>()
-                .0
-                .iter()
-                .zip(words1.as_chunks::<SIDE>().0);
-            let others = words2
-                .as_chunks::<SIDE>()
-                .0
-                .iter()
-                .zip(words3.as_chunks::<SIDE>().0);
-            let tiles = tiles.zip(others).take(columns / SIDE);
-            for (((words0, words1), (words2, words3)), lines) in
-                tiles.zip(packed.as_chunks_mut::<BYTES>().0)
+            let [words0, words1, words2, words3] = words.map(|words| words.as_chunks::<SIDE>().0);
+            let tiles = words0.iter().zip(words1).zip(words2.iter().zip(words3));
+            for (((words0, words1), (words2, words3)), lines) in tiles
+                .take(columns / SIDE)
+                .zip(packed.as_chunks_mut::<BYTES>().0)
             {
                 let words = [load(words0), load(words1), load(words2), load(words3)];
                 store_lines(lines, transpose(words));
@@ -259,59 +291,76 @@ impl Product<'_> {
         }
     }
 
-    /// Begins to load a row's words of a tile of columns.
+    /// Begins to load the places of an item's residues: a store waits for its line.
     #[inline]
-    fn fetch(&self, row: u32, begin: usize) {
-        let row = (row != NONE).then(|| self.input.get(row as usize));
-        if let Some(words) = row.and_then(|row| row.get(begin..begin + TILE)) {
-            for word in (0..TILE).step_by(SIDE) {
-                // SAFETY: within the slice; besides, prefetching any address is no access.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().add(word).cast()) };
+    fn fetch_outputs(&self, item: Item, output: &[u32]) {
+        let places = self.weights.places[item.outputs * SIDE..].iter();
+        for &place in places.take(2 * SIDE) {
+            if let Some(row) = self.weights.output_row(item.out_y, item.group, place) {
+                fetch(output, row * TILE + item.column, BLOCK);
             }
         }
     }
 
-    /// The sums of an item, `[tile of outputs][tile of columns][byte][output][column]`.
+    /// Products of an item that are made together: those of a byte, or of a tile of columns.
     #[inline]
-    fn multiply(&self, item: Item, packed: &[Line], sums: &mut Sums) {
+    fn parts(&self, item: Item) -> usize {
+        match item.outputs + 1 < self.weights.output_tiles() {
+            true => BYTES,
+            false => 2,
+        }
+    }
+
+    /// Makes four tiles of an item's sums, in the registers.
+    #[inline]
+    fn multiply(&self, item: Item, part: usize, packed: &[Line]) {
         let (weights, depth) = (self.weights, self.weights.depth);
-        let first = weights.tile_of_outputs(item.outputs);
-        let second = (item.outputs + 1 < weights.output_tiles())
-            .then(|| weights.tile_of_outputs(item.outputs + 1));
+        let first = weights.tile_of_outputs(item.out_y, item.outputs);
         let quad = weights.first_quad(item.out_y, item.group);
         let column = item.column / SIDE;
         let quads = &packed[quad * QUAD_LINES..][..depth * SIDE * QUAD_LINES];
         let operand = |column: usize, byte: usize| &quads[column * BYTES + byte..];
-        // SAFETY: the operands have `depth` tiles each, the sums as many as are made; tiles are
-        // configured while this runs.
+        // SAFETY: the operands have `depth` tiles each; tiles are configured while this runs.
         unsafe {
-            match second {
-                Some(second) => {
-                    for byte in 0..BYTES {
-                        let columns = [0, 1].map(|next| operand(column + next, byte));
-                        let sums = &mut sums.0[byte * TILE_WORDS..];
-                        multiply_four([first, second], columns, depth, sums);
-                    }
-                }
-                None => {
-                    for next in [0, 1] {
-                        let bytes = std::array::from_fn(|byte| operand(column + next, byte));
-                        let sums = &mut sums.0[next * BYTES * TILE_WORDS..];
-                        multiply_bytes(first, bytes, depth, sums);
-                    }
-                }
+            if self.parts(item) == BYTES {
+                let second = weights.tile_of_outputs(item.out_y, item.outputs + 1);
+                let columns = [0, 1].map(|next| operand(column + next, part));
+                multiply_four([first, second], columns, depth);
+            } else {
+                let bytes = std::array::from_fn(|byte| operand(column + part, byte));
+                multiply_bytes(first, bytes, depth);
             }
         }
     }
 
-    /// Writes the residues of an item.
+    /// Stores them, `[tile of outputs][tile of columns][byte][output][column]`.
+    #[inline]
+    fn store(&self, item: Item, part: usize, sums: &mut Sums) {
+        let (first, apart) = match self.parts(item) {
+            BYTES => (part, BYTES),
+            _ => (part * BYTES, 1),
+        };
+        // SAFETY: four tiles were made, and there is room for sixteen; tiles are configured.
+        unsafe { store_four(&mut sums.0[first * TILE_WORDS..], apart * TILE_WORDS) };
+    }
+
+    /// Writes a part of the residues of an item.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-    fn reduce(&self, item: Item, reduction: &Reduction, sums: &Sums, output: &mut [u32]) {
+    fn reduce<const SMALL: bool>(
+        &self,
+        item: Item,
+        [part, parts]: [usize; 2],
+        reduction: &Reduction,
+        sums: &Sums,
+        output: &mut [u32],
+    ) {
         let weights = self.weights;
         let first = item.outputs * SIDE;
-        let outputs = weights.places[first..].iter().take(2 * SIDE);
-        for (place, &output_place) in outputs.enumerate() {
+        let places = &weights.places[first..];
+        let count = places.len().min(2 * SIDE);
+        let range = part * count / parts..(part + 1) * count / parts;
+        for (place, &output_place) in places.iter().enumerate().take(range.end).skip(range.start) {
             let Some(row) = weights.output_row(item.out_y, item.group, output_place) else {
                 continue;
             };
@@ -326,7 +375,7 @@ impl Product<'_> {
                     load_sums(&sums[2 * TILE_WORDS..][..SIDE]),
                     load_sums(&sums[3 * TILE_WORDS..][..SIDE]),
                 ];
-                let residues = reduction.apply(sums, addend);
+                let residues = reduction.apply::<SMALL>(sums, addend);
                 // SAFETY: there are 16 words.
                 unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), residues) };
             }
@@ -334,11 +383,32 @@ impl Product<'_> {
     }
 }
 
+/// Begins to load words.
+#[inline]
+fn fetch(words: &[u32], begin: usize, count: usize) {
+    if let Some(words) = words.get(begin..begin + count) {
+        for word in (0..count).step_by(SIDE) {
+            // SAFETY: within the slice; besides, prefetching any address is no access.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(words.as_ptr().add(word).cast()) };
+        }
+    }
+}
+
+/// Where the outputs of a tile of columns go, and room for the sums of two items.
+struct Place<'a> {
+    output: &'a mut [u32],
+    tile: usize,
+    sums: [&'a mut Sums; 2],
+}
+
 /// From sums of bytes to residues.
 ///
 /// The sum is `s = 2^16 h + l` with `h` exact in 32 bits and `0 <= l < 2^16`, the addend likewise.
 /// Its quotient by `q` is at most `2^16`; from `h` alone, in `f32`, it is known to 2^-7 and to
 /// `2^17 / q <= 1/8`, so that after rounding the remainder is between `-0.51 q` and `0.64 q`.
+///
+/// With small weights `h` is the sum of the two upper bytes alone, and `l`, which is below
+/// `2^16 norm <= q / 4` in magnitude, that of the others: the remainder is within `0.89 q` of zero.
 struct Reduction {
     q: u32,
     /// `2^16 / q`.
@@ -367,13 +437,20 @@ impl Reduction {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn apply(&self, [s0, s1, s2, s3]: [__m512i; 4], (high, low): Addend) -> __m512i {
+    fn apply<const SMALL: bool>(
+        &self,
+        [s0, s1, s2, s3]: [__m512i; 4],
+        (high, low): Addend,
+    ) -> __m512i {
         let q = _mm512_set1_epi32(self.q as i32);
-        let carry = _mm512_srai_epi32::<8>(_mm512_add_epi32(s1, _mm512_srai_epi32::<8>(s0)));
         let upper = _mm512_add_epi32(s2, _mm512_slli_epi32::<8>(s3));
-        let carried = _mm512_add_epi32(carry, _mm512_set1_epi32(high));
+        let mut carried = _mm512_add_epi32(upper, _mm512_set1_epi32(high));
+        if !SMALL {
+            let carry = _mm512_srai_epi32::<8>(_mm512_add_epi32(s1, _mm512_srai_epi32::<8>(s0)));
+            carried = _mm512_add_epi32(carried, carry);
+        }
         let quotient = _mm512_fmadd_ps(
-            _mm512_cvtepi32_ps(_mm512_add_epi32(upper, carried)),
+            _mm512_cvtepi32_ps(carried),
             _mm512_set1_ps(self.quotient),
             _mm512_set1_ps(ROUND),
         );
@@ -467,18 +544,12 @@ impl Drop for Configured {
     }
 }
 
-/// `sums[outputs][columns] = sum_depth weights[outputs] columns`, for two tiles of both.
+/// `sum_depth weights[outputs] columns`, for two tiles of both, in the registers 0 to 3.
 ///
 /// # Safety
-/// Tiles must be configured, the operands have `depth >= 1` tiles each and the sums four, of those
-/// for four bytes.
+/// Tiles must be configured, and the operands have `depth >= 1` tiles each.
 #[inline]
-unsafe fn multiply_four(
-    weights: [&[Line]; 2],
-    columns: [&[Line]; 2],
-    depth: usize,
-    sums: &mut [i32],
-) {
+unsafe fn multiply_four(weights: [&[Line]; 2], columns: [&[Line]; 2], depth: usize) {
     // SAFETY: by contract, the loads and stores are in the slices.
     unsafe {
         asm!(
@@ -501,10 +572,6 @@ unsafe fn multiply_four(
             "add {columns1}, {quads}",
             "dec {depth}",
             "jnz 2b",
-            "tilestored [{sums} + {row}*1], tmm0",
-            "tilestored [{sums} + {row}*1 + 4096], tmm1",
-            "tilestored [{sums} + {row}*1 + 8192], tmm2",
-            "tilestored [{sums} + {row}*1 + 12288], tmm3",
             weights0 = inout(reg) weights[0].as_ptr() => _,
             weights1 = inout(reg) weights[1].as_ptr() => _,
             columns0 = inout(reg) columns[0].as_ptr() => _,
@@ -513,23 +580,18 @@ unsafe fn multiply_four(
             row = in(reg) size_of::<Line>(),
             quad = in(reg) QUAD_STRIDE,
             quads = const SIDE * QUAD_STRIDE,
-            sums = in(reg) sums.as_mut_ptr(),
             options(nostack),
         );
     }
 }
 
-/// `sums[byte] = sum_depth weights bytes[byte]`, for one tile of outputs and one of columns.
+/// `sum_depth weights bytes[byte]`, for one tile of outputs and one of columns, in the registers 0
+/// to 3.
 ///
 /// # Safety
-/// Tiles must be configured, the operands have `depth >= 1` tiles each and the sums four.
+/// As [`multiply_four`].
 #[inline]
-unsafe fn multiply_bytes(
-    weights: &[Line],
-    bytes: [&[Line]; BYTES],
-    depth: usize,
-    sums: &mut [i32],
-) {
+unsafe fn multiply_bytes(weights: &[Line], bytes: [&[Line]; BYTES], depth: usize) {
     // SAFETY: by contract, the loads and stores are in the slices.
     unsafe {
         asm!(
@@ -554,10 +616,6 @@ unsafe fn multiply_bytes(
             "add {byte3}, {quads}",
             "dec {depth}",
             "jnz 2b",
-            "tilestored [{sums} + {row}*1], tmm0",
-            "tilestored [{sums} + {row}*1 + 1024], tmm1",
-            "tilestored [{sums} + {row}*1 + 2048], tmm2",
-            "tilestored [{sums} + {row}*1 + 3072], tmm3",
             weights = inout(reg) weights.as_ptr() => _,
             byte0 = inout(reg) bytes[0].as_ptr() => _,
             byte1 = inout(reg) bytes[1].as_ptr() => _,
@@ -567,7 +625,6 @@ unsafe fn multiply_bytes(
             row = in(reg) size_of::<Line>(),
             quad = in(reg) QUAD_STRIDE,
             quads = const SIDE * QUAD_STRIDE,
-            sums = in(reg) sums.as_mut_ptr(),
             options(nostack),
         );
     }
@@ -578,6 +635,31 @@ fn as_u32<W: Word>(words: &[W]) -> &[u32] {
     assert!(W::BITS == 32);
     // SAFETY: words are plain integers, of 32 bits.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
+}
+
+/// Stores the registers 0 to 3, so many words from one to the next.
+///
+/// # Safety
+/// Tiles must be configured.
+#[inline]
+unsafe fn store_four(sums: &mut [i32], apart: usize) {
+    assert!(sums.len() >= 3 * apart + TILE_WORDS, "four tiles of sums");
+    let sums = [0, 1, 2, 3].map(|tile| sums.as_mut_ptr().wrapping_add(tile * apart));
+    // SAFETY: by contract; each has room for a tile.
+    unsafe {
+        asm!(
+            "tilestored [{sums0} + {row}*1], tmm0",
+            "tilestored [{sums1} + {row}*1], tmm1",
+            "tilestored [{sums2} + {row}*1], tmm2",
+            "tilestored [{sums3} + {row}*1], tmm3",
+            sums0 = in(reg) sums[0],
+            sums1 = in(reg) sums[1],
+            sums2 = in(reg) sums[2],
+            sums3 = in(reg) sums[3],
+            row = in(reg) size_of::<Line>(),
+            options(nostack),
+        );
+    }
 }
 
 /// Rows of words of 32 bits as such.
