@@ -13,13 +13,14 @@
 //!   (`lanes`): two for a modulus below 2^31, up to four for 62 bits. Limbs are only further
 //!   columns. Sums begin at what the constant takes from them, and at the addend.
 //! * Where the CPU multiplies matrices of bytes (AMX) and weights are of a byte, residues are cut
-//!   into four bytes instead (`bytes`).
+//!   into four bytes instead (`bytes`). Sums of tiles are reduced while the next are multiplied.
 //! * Rows of the input are packed in pairs, one pair of 16-bit limbs in each 32-bit lane, which
 //!   is what `vpdpwssd` and `vpmaddwd` multiply: neighbouring channels of one pixel, or, where a
 //!   group has one channel, neighbouring pixels of one image row.
 //! * A micro-kernel keeps outputs x vectors of 32-bit sums in registers and walks a list of
 //!   offsets of pair rows, so a convolution needs no im2col copy (`kernel`, `simd`). One call
-//!   serves all columns of a tile whose pairs stay in the first-level cache.
+//!   serves all columns of a tile whose pairs stay in the first-level cache. Packed rows have their
+//!   padding, so that all positions are alike.
 //! * Groups share nothing, so that each is finished before the next is packed (`nest`). While one
 //!   row of positions is computed, the input of the next is fetched.
 //! * Sums stay exact: `sum |w| * 2^15 < 2^31` holds over a *chunk* of an output's weights. Most
