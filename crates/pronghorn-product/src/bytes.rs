@@ -35,10 +35,10 @@ const NEAR_WEIGHTS: usize = 256 * 1024;
 /// meeting in the cache.
 pub(crate) const QUAD_LINES: usize = TILE / SIDE * 4 + 1;
 
-/// Most bytes of packed quads.
+/// Most bytes of packed quads: they are to stay in a cache.
 const MOST_PACKED: usize = 8 << 20;
 
-/// Most quads of a layer.
+/// Most quads of a layer: each is listed.
 const MOST_QUADS: usize = 1 << 16;
 
 /// Most positions in a group.
@@ -52,7 +52,7 @@ pub(crate) struct Line(pub(crate) [i8; 64]);
 /// Weights of a layer as tiles of bytes.
 pub(crate) struct ByteWeights {
     /// The input rows of each quad, `[group][image row][quad of a run]`.
-    pub(crate) quads: Vec<[u32; 4]>,
+    quads: Vec<[u32; 4]>,
     /// Quads of a run.
     run: usize,
     /// Image rows that are read, padding included.
@@ -168,7 +168,7 @@ impl ByteWeights {
                 })
                 .collect(),
             depth: best.tiles[1],
-            tiles: vec![Line([0; 64]); orders * tiles],
+            tiles: Vec::new(),
             slots,
             order_slots,
             kernel_rows,
@@ -179,6 +179,7 @@ impl ByteWeights {
         if quads > MOST_QUADS || packed.packed_lines() * size_of::<Line>() > MOST_PACKED {
             return None;
         }
+        packed.tiles = vec![Line([0; 64]); orders * tiles];
         packed.list_quads(shape);
         for order in 0..orders {
             packed.set_weights(shape, weights, order);

@@ -52,7 +52,7 @@ pub struct Scratch {
     parts: Vec<Part>,
     /// `[block of columns][image row of the band][pixel][pair row][vector][lane]`, of one group.
     packed: Vec<u32>,
-    /// The pair rows under the first position of an output row.
+    /// The pair rows under the first position of an output row, or under each.
     offsets: Offsets,
     /// For each output of the group what its sums lack, modulo q.
     corrections: Vec<u64>,
@@ -213,14 +213,14 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
     fn row_of_pairs(&self) -> impl Iterator<Item = (usize, usize)> {
         let shape = &self.job.weights.shape;
         let pairs = shape.group_pairs;
-        (0..shape.row_pixels).flat_map(move |pixel| (0..pairs).map(move |pair| (pixel, pair)))
+        (0..shape.row_pixels()).flat_map(move |pixel| (0..pairs).map(move |pair| (pixel, pair)))
     }
 
     /// The first packed word of an image row's pixel.
     #[inline(always)]
     fn pixel_at(&self, y: usize, pixel: usize) -> usize {
         let shape = &self.job.weights.shape;
-        let pixel = y % shape.band_rows * shape.row_pixels + pixel;
+        let pixel = y % shape.band_rows * shape.row_pixels() + pixel;
         pixel * shape.group_pairs * self.pair_words
     }
 
@@ -341,17 +341,23 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         }
     }
 
-    /// Lists the pair rows under the first position of an output row. Kernel rows in padding are
-    /// left out.
+    /// Lists the pair rows under the first position of an output row, or under each where these are
+    /// not alike. Kernel rows in padding are left out.
     fn list_offsets(&self, out_y: usize, offsets: &mut Offsets) {
         let shape = &self.job.weights.shape;
         offsets.clear();
-        for tap_h in shape.kernel_rows(out_y) {
-            let y = shape.geometry.window.index(0, out_y, tap_h);
-            for tap_w in 0..shape.taps_w {
-                let first = self.pixel_at(y, shape.pixel(tap_w));
-                for pair in 0..shape.group_pairs {
-                    offsets.push((first + pair * self.pair_words) as u32);
+        let lists = match shape.window_pixels() {
+            Some(_) => 1,
+            None => shape.output[1],
+        };
+        for out_x in 0..lists {
+            for tap_h in shape.kernel_rows(out_y) {
+                let y = shape.geometry.window.index(0, out_y, tap_h);
+                for tap_w in 0..shape.taps_w {
+                    let first = self.pixel_at(y, shape.pixel(out_x, tap_w));
+                    for pair in 0..shape.group_pairs {
+                        offsets.push((first + pair * self.pair_words) as u32);
+                    }
                 }
             }
         }
@@ -431,12 +437,17 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
         let weights = self.job.weights;
         let shape = &weights.shape;
         let block = &weights.blocks[row.group * self.group_blocks + part.block];
-        let window_words = shape.window_pixels * shape.group_pairs * self.pair_words;
-        let at = columns.start * self.block_words + out_x * window_words;
+        let (begin, pixels) = match shape.window_pixels() {
+            Some(apart) => (0, out_x * apart),
+            None => (out_x * row.pairs.len(), 0),
+        };
+        let first = pixels * shape.group_pairs * self.pair_words;
+        let at = columns.start * self.block_words + first;
         let bias = (out_x * self.group_out + part.first) * L;
         let [place, apart] = self.places(row, out_x, part, columns.start);
         let call = Call {
             offsets: &row.scratch.offsets,
+            begin,
             data: &row.packed[at..],
             weights: weights.block_words(block, &row.pairs),
             stride: block.size,
@@ -511,7 +522,7 @@ impl<W: Word, K: Kernel<N>, const L: usize, const N: usize> Nest<'_, W, K, L, N>
             .blocks_together(outputs.len(), L, call.columns.blocks);
         let steps = Steps::<N>::new(
             call.offsets,
-            steps.clone(),
+            call.begin + steps.start..call.begin + steps.end,
             call.data,
             L,
             &call.weights[steps.start * call.stride..steps.end * call.stride],
@@ -576,6 +587,7 @@ struct Row<'a> {
 /// Outputs of a block at one position, in some blocks of columns.
 struct Call<'a> {
     offsets: &'a Offsets,
+    begin: usize,
     data: &'a [u32],
     weights: &'a [u32],
     /// Weights of one step.

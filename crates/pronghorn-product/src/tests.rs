@@ -480,6 +480,47 @@ fn every_available_level_has_a_ceiling() {
     }
 }
 
+/// Padding, dilation or gaps far beyond the image: what is packed grows with the image alone.
+#[test]
+fn padding_beyond_the_image_is_not_packed() {
+    let cases = [
+        // input channels, width, kernel, dilation, stride, padding
+        (2, 1, 2, 1 << 20, [1, 1], [0, 0, 0, 1 << 20]),
+        (1, 1, 2, 1 << 20, [1, 1], [0, 1 << 20, 0, 0]),
+        (
+            2,
+            3,
+            4,
+            1,
+            [1, 1 << 20],
+            [0, (1 << 20) - 3, 0, (1 << 20) - 1],
+        ),
+        (1, 8, 3, 18, [1, 1], [0, 18, 0, 18]),
+        (3, 8, 3, 18, [1, 1], [0, 18, 0, 18]),
+    ];
+    for (channels, width, kernel, dilation, stride, padding) in cases {
+        let mut geometry = geometry([channels, 2], [2, width], [1, kernel]);
+        geometry.window.dilation[1] = dilation;
+        (geometry.window.stride, geometry.window.padding) = (stride, padding);
+        let weights = weights(weight_count(&geometry), 2_000, 8);
+        let packed = PackedWeights::new(&geometry, &weights).expect("valid geometry");
+        assert!(
+            packed.shape.row_pixels() <= 4 * width + kernel,
+            "{geometry:?}"
+        );
+        if packed.outputs() < 1 << 12 {
+            check(
+                &geometry,
+                &weights,
+                &prime::<u32>(2_147_389_441),
+                40,
+                true,
+                9,
+            );
+        }
+    }
+}
+
 /// Many weights: the unit keeps all image rows, and no weights for other orders of them.
 #[test]
 fn many_weights_of_bytes() {

@@ -246,10 +246,19 @@ pub(crate) enum Pairing {
     Single,
 }
 
+/// The pixels of a packed image row, by the columns they begin at.
+enum Pixels {
+    /// So many, one every `apart` columns, padding included: all windows are alike.
+    Even { count: usize, apart: usize },
+    /// Those with something of the image, ascending, where padding or gaps would be most of a row.
+    /// After them comes one of zeros.
+    Listed(Vec<usize>),
+}
+
 /// A checked geometry, and how its input is packed.
 ///
-/// A *pixel* is all pair rows of one group at one position. A packed image row has the pixels that
-/// windows read, from the first window's left edge on, padding included: all windows are alike.
+/// A *pixel* is all pair rows of one group at one column, counted from the left edge of the first
+/// window. A packed image row has the pixels that windows read, see [`Pixels`].
 pub(crate) struct Shape {
     pub(crate) geometry: ConvGeometry,
     /// Output height and width.
@@ -257,14 +266,9 @@ pub(crate) struct Shape {
     pub(crate) pairing: Pairing,
     /// Pair rows of one group at one pixel.
     pub(crate) group_pairs: usize,
-    /// Pixels in a packed image row.
-    pub(crate) row_pixels: usize,
-    /// Image columns from one packed pixel to the next.
-    columns_apart: usize,
-    /// Pixels from one window to the next.
-    pub(crate) window_pixels: usize,
-    /// Pixels from one horizontal tap to the next.
-    tap_pixels: usize,
+    pixels: Pixels,
+    /// Columns from one horizontal tap to the next.
+    tap_columns: usize,
     /// Image rows that a kernel reaches over, at most.
     pub(crate) band_rows: usize,
     /// Horizontal taps, pairs of pixels counting as one.
@@ -288,16 +292,18 @@ impl Shape {
             1 => 0,
             _ => taps_of_pixel * window.dilation[1],
         };
-        let columns_apart = common_divisor(window.stride[1], tap);
+        let apart = common_divisor(window.stride[1], tap);
         let last = (output[1] - 1) * window.stride[1] + (taps_w - 1) * tap;
+        let count = last / apart + 1;
         let shape = Self {
             output,
             pairing,
             group_pairs: group_in.div_ceil(2),
-            row_pixels: last / columns_apart + 1,
-            columns_apart,
-            window_pixels: window.stride[1] / columns_apart,
-            tap_pixels: tap / columns_apart,
+            pixels: match count <= 2 * geometry.input[1] + taps_w {
+                true => Pixels::Even { count, apart },
+                false => Pixels::Listed(columns_with_image(geometry, pairing, apart)),
+            },
+            tap_columns: tap,
             band_rows: geometry.input[0].min((window.kernel[0] - 1) * window.dilation[0] + 1),
             taps_w,
             geometry: geometry.clone(),
@@ -315,7 +321,7 @@ impl Shape {
 
     /// Pixels of a packed band of image rows.
     pub(crate) fn band_pixels(&self) -> usize {
-        self.band_rows.saturating_mul(self.row_pixels)
+        self.band_rows.saturating_mul(self.row_pixels())
     }
 
     /// The kernel rows that meet the image at a row of output positions.
@@ -335,9 +341,39 @@ impl Shape {
         }
     }
 
-    /// The pixel under a horizontal tap of the first window.
-    pub(crate) fn pixel(&self, tap: usize) -> usize {
-        tap * self.tap_pixels
+    /// Pixels in a packed image row.
+    pub(crate) fn row_pixels(&self) -> usize {
+        match &self.pixels {
+            Pixels::Even { count, .. } => *count,
+            Pixels::Listed(columns) => columns.len() + 1,
+        }
+    }
+
+    /// Pixels from one window to the next, where all windows are alike.
+    #[inline(always)]
+    pub(crate) fn window_pixels(&self) -> Option<usize> {
+        match self.pixels {
+            Pixels::Even { apart, .. } => Some(self.geometry.window.stride[1] / apart),
+            Pixels::Listed(_) => None,
+        }
+    }
+
+    /// The pixel under a horizontal tap of a window.
+    pub(crate) fn pixel(&self, out_x: usize, tap: usize) -> usize {
+        let column = out_x * self.geometry.window.stride[1] + tap * self.tap_columns;
+        match &self.pixels {
+            Pixels::Even { apart, .. } => column / apart,
+            Pixels::Listed(columns) => columns.binary_search(&column).unwrap_or(columns.len()),
+        }
+    }
+
+    /// The column that a pixel begins at; none for zeros.
+    #[inline(always)]
+    fn column(&self, pixel: usize) -> Option<usize> {
+        match &self.pixels {
+            Pixels::Even { apart, .. } => Some(pixel * apart),
+            Pixels::Listed(columns) => columns.get(pixel).copied(),
+        }
     }
 
     /// Pairs of weights under one row of the kernel.
@@ -377,9 +413,11 @@ impl Shape {
     ) -> [Option<usize>; 2] {
         let [height, width] = self.geometry.input;
         let [_, left, ..] = self.geometry.window.padding;
+        let Some(column) = self.column(pixel) else {
+            return [None; 2];
+        };
         let row = |channel: usize, right: usize| {
-            let x = (pixel * self.columns_apart + right).checked_sub(left);
-            let x = x.filter(|&x| x < width)?;
+            let x = (column + right).checked_sub(left).filter(|&x| x < width)?;
             Some((channel * height + y) * width + x)
         };
         let channel = group * self.group_in() + 2 * pair;
@@ -396,6 +434,20 @@ impl Shape {
             Pairing::Single => [row(channel, 0), None],
         }
     }
+}
+
+/// The columns of pixels with something of the image, at multiples of `apart`.
+fn columns_with_image(geometry: &ConvGeometry, pairing: Pairing, apart: usize) -> Vec<usize> {
+    let (window, width) = (&geometry.window, geometry.input[1]);
+    let left = window.padding[1];
+    // The second half of a pair is a tap further right.
+    let first = match pairing {
+        Pairing::Pixels => left.saturating_sub(window.dilation[1]),
+        _ => left,
+    };
+    let before_image = first..left.min(first + width);
+    let columns = before_image.chain(left..left + width);
+    columns.filter(|column| column % apart == 0).collect()
 }
 
 pub(crate) fn common_divisor(a: usize, b: usize) -> usize {

@@ -72,7 +72,7 @@ impl Amx {
     /// Multiplies tiles in the first-level cache `calls` times; how many words were multiplied with
     /// a weight and added, four bytes being one word.
     pub(crate) fn multiply_tiles(self, steps: usize, calls: usize) -> usize {
-        let depth = steps.min(8);
+        let depth = steps.clamp(1, 8);
         let weights = vec![Line([1; 64]); depth * SIDE];
         let columns = vec![Line([1; 64]); depth * SIDE * QUAD_LINES];
         let mut sums = vec![0; BYTES * 4 * TILE_WORDS];
@@ -173,17 +173,17 @@ impl Product<'_> {
             unreachable!("there are two")
         };
         let reduction = Reduction::new(self.q);
-        // With small weights, bytes below the upper half are too little to change a quotient.
+        // With small weights, bytes below the upper half change a quotient by one at most.
         let is_small = u64::from(self.weights.norm) << 18 <= u64::from(self.q);
-        let place = Place {
+        let target = Target {
             output,
             tile,
             sums: [now, then],
         };
-        let _configured = Configured::new();
+        let configured = &Configured::new();
         match is_small {
-            true => self.run_columns::<true>(place, &reduction, packed),
-            false => self.run_columns::<false>(place, &reduction, packed),
+            true => self.run_columns::<true>(configured, target, &reduction, packed),
+            false => self.run_columns::<false>(configured, target, &reduction, packed),
         }
     }
 
@@ -191,15 +191,16 @@ impl Product<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
     fn run_columns<const SMALL: bool>(
         &self,
-        place: Place<'_>,
+        configured: &Configured,
+        target: Target<'_>,
         reduction: &Reduction,
         packed: &mut [Line],
     ) {
-        let Place {
+        let Target {
             output,
             tile,
             sums: [mut now, mut then],
-        } = place;
+        } = target;
         let weights = self.weights;
         let columns = (self.columns - tile * TILE).min(TILE).div_ceil(BLOCK) * BLOCK;
         let mut parts = [[0; TILE]; 4];
@@ -223,13 +224,13 @@ impl Product<'_> {
                         };
                         self.fetch_outputs(item, output);
                         for part in 0..self.parts(item) {
-                            self.multiply(item, part, packed);
+                            self.multiply(configured, item, part, packed);
                             // Tiles are multiplied while the vector units reduce.
                             if let Some(before) = before {
                                 let part = [part, self.parts(item)];
                                 self.reduce::<SMALL>(before, part, reduction, then, output);
                             }
-                            self.store(item, part, now);
+                            self.store(configured, item, part, now);
                         }
                         before = Some(item);
                         std::mem::swap(&mut now, &mut then);
@@ -311,10 +312,12 @@ impl Product<'_> {
         }
     }
 
-    /// Makes four tiles of an item's sums, in the registers.
+    /// Makes four tiles of an item's sums in the registers, which no compiled code uses: it is not
+    /// allowed tiles.
     #[inline]
-    fn multiply(&self, item: Item, part: usize, packed: &[Line]) {
+    fn multiply(&self, _: &Configured, item: Item, part: usize, packed: &[Line]) {
         let (weights, depth) = (self.weights, self.weights.depth);
+        assert!(depth > 0, "tiles of weights");
         let first = weights.tile_of_outputs(item.out_y, item.outputs);
         let quad = weights.first_quad(item.out_y, item.group);
         let column = item.column / SIDE;
@@ -335,7 +338,7 @@ impl Product<'_> {
 
     /// Stores them, `[tile of outputs][tile of columns][byte][output][column]`.
     #[inline]
-    fn store(&self, item: Item, part: usize, sums: &mut Sums) {
+    fn store(&self, _: &Configured, item: Item, part: usize, sums: &mut Sums) {
         let (first, apart) = match self.parts(item) {
             BYTES => (part, BYTES),
             _ => (part * BYTES, 1),
@@ -395,7 +398,7 @@ fn fetch(words: &[u32], begin: usize, count: usize) {
 }
 
 /// Where the outputs of a tile of columns go, and room for the sums of two items.
-struct Place<'a> {
+struct Target<'a> {
     output: &'a mut [u32],
     tile: usize,
     sums: [&'a mut Sums; 2],
