@@ -821,6 +821,28 @@ def test_products_with_a_rare_flag_have_room(flags: int) -> None:
         pronghorn.load(model(nodes, ("N", 3), constants), samples=rows(400, 0.1)).plan("two-party")
 
 
+def test_each_rare_flag_of_a_sum_is_tried_for_itself() -> None:
+    """`x[0] * (1 + 20 x[2] + 1e4 x[3]) + x[1]`: the errors of the last hide none of those of the one before."""
+    draw = np.random.default_rng(8)
+    constants = {name: np.array([at]) for at, name in enumerate(["zero", "one", "two", "three"])}
+    constants |= {"small": np.float32(20), "large": np.float32(1e4), "unit": np.float32(1)}
+    nodes = [
+        *[node("Gather", f"x {name}", f"x{at}", axis=1) for at, name in enumerate(["zero", "one", "two", "three"])],
+        node("Mul", "x2 small", "little"),
+        node("Mul", "x3 large", "much"),
+        node("Add", "little much", "both"),
+        node("Add", "both unit", "factor"),
+        node("Mul", "x0 factor", "product"),
+        node("Add", "product x1", "y"),
+    ]
+    samples = draw.standard_normal((300, 4)).astype(np.float32)
+    samples[:, 2:] = 0
+    loaded = pronghorn.load(model(nodes, ("N", 4), constants), samples=samples)
+    with pytest.warns(PrecisionWarning, match="functions read columns 2, 3, which are 0") as told:
+        loaded.plan("two-party")
+    assert any(each.filename == __file__ for each in told if "columns 2, 3" in str(each.message))
+
+
 def test_a_constant_beside_raw_products_costs_no_precision() -> None:
     """As scikit-learn's PolynomialFeatures exports it, before a scaler."""
     raw = rows(600)[:, :2]

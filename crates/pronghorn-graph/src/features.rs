@@ -419,10 +419,10 @@ pub fn in_products(graph: &Graph) -> Vec<usize> {
                 .inputs
                 .iter()
                 .filter_map(|&input| features[input].as_ref());
-            found.extend(read.flatten().flatten());
+            found.extend(read.flatten().flat_map(|few| few.iter()));
         }
         features.push(match node.op {
-            Op::Input => Some((0..graph.input_len()).map(Some).collect()),
+            Op::Input => Some((0..graph.input_len()).map(Few::of).collect()),
             _ => moved(graph, node, &features),
         });
     }
@@ -431,14 +431,49 @@ pub fn in_products(graph: &Graph) -> Vec<usize> {
     found.into_iter().collect()
 }
 
-/// The feature that each element of a value is, unless it is none; `None` where all are none.
-type Elements = Option<Vec<Option<usize>>>;
+/// The features that an element of a value is a sum of, unless these are more: then the first.
+#[derive(Clone, Copy, PartialEq)]
+struct Few([u32; Self::MOST]);
 
-/// The features that a value's elements are, where they are its inputs', or functions of one alone.
+impl Few {
+    const MOST: usize = 4;
+
+    /// The place of no feature.
+    const NONE: u32 = u32::MAX;
+
+    const EMPTY: Self = Self([Self::NONE; Self::MOST]);
+
+    fn of(feature: usize) -> Self {
+        let mut few = Self::EMPTY;
+        few.0[0] = u32::try_from(feature).unwrap_or(Self::NONE);
+        few
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        let known = self.0.iter().filter(|&&feature| feature != Self::NONE);
+        known.map(|&feature| feature as usize)
+    }
+
+    /// The features of a sum of two elements.
+    fn with(mut self, other: Self) -> Self {
+        for feature in other.0 {
+            let is_new = feature != Self::NONE && !self.0.contains(&feature);
+            if is_new && let Some(free) = self.0.iter_mut().find(|free| **free == Self::NONE) {
+                *free = feature;
+            }
+        }
+        self
+    }
+}
+
+/// The features of each element of a value; `None` where no element has any.
+type Elements = Option<Vec<Few>>;
+
+/// The features of a value's elements, where these are its inputs', or functions of one alone.
 fn moved(graph: &Graph, node: &Node, features: &[Elements]) -> Elements {
     let first = *node.inputs.first()?;
     let shape = &graph.nodes[first].shape;
-    let of_first = |at: usize| features[first].as_ref().and_then(|all| all[at]);
+    let of_first = |at: usize| features[first].as_ref().map_or(Few::EMPTY, |all| all[at]);
     let all = |sources: Vec<usize>| Some(sources.into_iter().map(of_first).collect());
     match &node.op {
         Op::Affine { .. } | Op::Relu | Op::Clip { .. } | Op::LeakyRelu { .. } | Op::Reshape => {
@@ -452,7 +487,7 @@ fn moved(graph: &Graph, node: &Node, features: &[Elements]) -> Elements {
         }
         Op::Pad { before, after } if features[first].is_some() => {
             let sources = layout::pad(shape, before, after).into_iter();
-            Some(sources.map(|at| of_first(at?)).collect())
+            Some(sources.map(|at| at.map_or(Few::EMPTY, of_first)).collect())
         }
         Op::Concat { axis } if node.inputs.iter().any(|&input| features[input].is_some()) => {
             let shapes = node
@@ -462,15 +497,14 @@ fn moved(graph: &Graph, node: &Node, features: &[Elements]) -> Elements {
             let sources = layout::concat(&shapes.collect::<Vec<_>>(), *axis);
             let of_source = |Source { input, index }: Source| {
                 let of_input = features[node.inputs[input]].as_ref();
-                of_input.and_then(|all| all[index])
+                of_input.map_or(Few::EMPTY, |all| all[index])
             };
             Some(sources.into_iter().map(of_source).collect())
         }
-        // A difference of two is one of the first.
         Op::Add => {
             let second = features[node.inputs[1]].as_ref()?;
             let pairs = features[first].as_ref()?.iter().zip(second);
-            Some(pairs.map(|(first, second)| first.or(*second)).collect())
+            Some(pairs.map(|(first, second)| first.with(*second)).collect())
         }
         _ => None,
     }
@@ -841,6 +875,19 @@ mod tests {
         graph.output = 8;
         graph.validate().unwrap();
         assert_eq!(in_products(&graph), [5, 6]);
+        // Those of a sum are all read.
+        graph.nodes = vec![
+            node(Op::Input, &[], &[8]),
+            node(take(0, 3), &[0], &[1]),
+            node(take(0, 5), &[0], &[1]),
+            node(Op::Add, &[1, 2], &[1]),
+            node(Op::Add, &[3, 1], &[1]),
+            node(take(0, 0), &[0], &[1]),
+            node(Op::Multiply, &[4, 5], &[1]),
+        ];
+        graph.output = 6;
+        graph.validate().unwrap();
+        assert_eq!(in_products(&graph), [0, 3, 5]);
         // Steps of a series are many of a kind.
         let square = node(Op::Square, &[1], &[6]);
         let graph = series_beside_table(vec![square]);

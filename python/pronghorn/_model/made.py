@@ -44,17 +44,20 @@ class Rare:
         return cls(rows[kept], columns[kept])
 
     def errors(self, wanted: Floats, found: Floats) -> dict[int, float]:
-        """The error of the results for each column, as a part of their spread over all rows.
+        """The error of the results for each column, as a part of their spread over that column's rows.
 
         Args:
             wanted: the float model's results, `(rows, *output_shape)`.
             found: the plan's.
         """
-        wanted = wanted.reshape(len(wanted), -1)
-        squares = np.square(found.reshape(wanted.shape).astype(np.float64) - wanted).mean(axis=1)
-        spread = np.square(wanted - wanted.mean(axis=0, dtype=np.float64)).mean()
-        each = {int(at): squares[self.columns == at].mean() for at in np.unique(self.columns)}
-        return {at: float(np.sqrt(mean / spread)) if spread > 0.0 else 0.0 for at, mean in each.items()}
+        wanted = wanted.reshape(len(wanted), -1).astype(np.float64)
+        squares = np.square(found.reshape(wanted.shape) - wanted).mean(axis=1)
+        errors = {}
+        for at in np.unique(self.columns):
+            rows = self.columns == at
+            spread = np.square(wanted[rows] - wanted[rows].mean(axis=0)).mean()
+            errors[int(at)] = float(np.sqrt(squares[rows].mean() / spread)) if spread > 0.0 else 0.0
+        return errors
 
     def warning(self, errors: Mapping[int, float], aim: float, names: tuple[str, ...]) -> str | None:
         """That results are far less precise than was aimed at; None where they are not. `names`: of the columns, or

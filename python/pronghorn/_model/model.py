@@ -515,7 +515,7 @@ class Model(Shaped):
                 found, errors = other, of_other
         few = rare.warning(errors, ExpectedError.of(found).aim, options.columns)
         if few is not None:
-            warnings.warn(few, PrecisionWarning, stacklevel=stacklevel + 1)
+            warnings.warn(few, PrecisionWarning, stacklevel=stacklevel)
         return found
 
     def _errors(self, compiled: _native.Compiled, rare: Rare) -> dict[int, float]:
@@ -544,7 +544,7 @@ class Model(Shaped):
                 "room for them: results of inputs that have them may be wrong\n"
                 "  what to do: give samples of all categories that inputs have",
                 PrecisionWarning,
-                stacklevel=stacklevel + 1,
+                stacklevel=stacklevel,
             )
             return without
         if found is None:
