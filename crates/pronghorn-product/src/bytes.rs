@@ -114,8 +114,8 @@ impl Grouping {
         }
     }
 
-    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 32 to pack a quad, as
-    /// measured.
+    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 32 to pack a quad from
+    /// memory, as measured.
     fn cycles(&self, shape: &Shape) -> usize {
         let products = 4 * self.tiles[0] * self.tiles[1];
         let window = &shape.geometry.window;

@@ -197,6 +197,16 @@ mod x86 {
         }
     }
 
+    /// Blocks of columns together on CPUs with 16 registers.
+    #[inline(always)]
+    fn together_in_16_registers(rows: usize, vectors: usize, all: usize) -> usize {
+        match (rows, vectors) {
+            (1, 2) => all.min(4),
+            (2 | 3, 2) | (1, 3) => all.min(2),
+            _ => 1,
+        }
+    }
+
     impl Kernel<4> for Sse2 {
         fn most_rows(self, vectors: usize) -> usize {
             [0, 0, 6, 4, 3][vectors]
@@ -204,11 +214,7 @@ mod x86 {
 
         #[inline(always)]
         fn blocks_together(self, rows: usize, vectors: usize, all: usize) -> usize {
-            match (rows, vectors) {
-                (1, 2) => all.min(4),
-                (2 | 3, 2) | (1, 3) => all.min(2),
-                _ => 1,
-            }
+            together_in_16_registers(rows, vectors, all)
         }
 
         #[inline(always)]
@@ -238,11 +244,7 @@ mod x86 {
 
         #[inline(always)]
         fn blocks_together(self, rows: usize, vectors: usize, all: usize) -> usize {
-            match (rows, vectors) {
-                (1, 2) => all.min(4),
-                (2 | 3, 2) | (1, 3) => all.min(2),
-                _ => 1,
-            }
+            together_in_16_registers(rows, vectors, all)
         }
 
         #[inline(always)]
