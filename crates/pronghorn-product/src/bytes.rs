@@ -12,8 +12,8 @@
 //! stand in sequence.
 //!
 //! Where weights are few, packed quads are, too, and stay in a cache near the unit: those of as
-//! many image rows as a kernel has. A new row takes the *slot* of the oldest. So rows under a kernel
-//! are in another order for each row of outputs, and there are weights for each order.
+//! many image rows as a kernel has. A new row takes the *slot* of the oldest. So rows under a
+//! kernel are in another order for each row of outputs, and there are weights for each order.
 
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // Only there is such a unit known.
 
@@ -114,8 +114,8 @@ impl Grouping {
         }
     }
 
-    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 32 to pack a quad from
-    /// memory, as measured.
+    /// Cycles for an output row and 16 columns: 16 for each product of tiles, 32 to pack a quad
+    /// from memory, as measured.
     fn cycles(&self, shape: &Shape) -> usize {
         let products = 4 * self.tiles[0] * self.tiles[1];
         let window = &shape.geometry.window;

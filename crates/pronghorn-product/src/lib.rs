@@ -31,7 +31,8 @@
 //!
 //! One word multiply-add costs half a lane of one 16-bit multiply-add instruction a limb. Memory
 //! besides input and output, for a thread: a band of `kernel height` image rows of one group and
-//! one tile of columns, of at most twice the image's width; as bytes, of all groups, at most 8 MiB. Time depends on the shapes and, where weights are large, on how many chunks their
+//! one tile of columns, of at most twice the image's width; as bytes, of all groups, at most 8
+//! MiB. Time depends on the shapes and, where weights are large, on how many chunks their
 //! magnitudes need; never on the words.
 
 mod bench;
