@@ -69,8 +69,10 @@ pub(crate) struct ByteWeights {
     tiles: Vec<Line>,
     /// Image rows of which packed quads are kept.
     slots: usize,
-    /// Slots from one order of rows to the next.
+    /// Slots from one order of rows to the next; all of them where there is one order.
     order_slots: usize,
+    /// Lines of all packed quads.
+    pub(crate) packed_lines: usize,
     /// Image rows under a kernel.
     kernel_rows: usize,
     /// The largest sum of an output's absolute weights.
@@ -149,13 +151,21 @@ impl ByteWeights {
         let tiles = best.tiles[0] * best.tiles[1] * SIDE;
         // Orders of rows repeat after as many rows as a kernel has.
         let order_slots = common_divisor(window.stride[0], kernel_rows);
-        let orders = kernel_rows / order_slots;
-        let (slots, orders) = match orders * tiles * size_of::<Line>() <= NEAR_WEIGHTS {
-            true => (kernel_rows, orders),
-            false => (image_rows, 1),
+        let all_orders = kernel_rows / order_slots;
+        let is_near = all_orders * tiles * size_of::<Line>() <= NEAR_WEIGHTS;
+        let (slots, order_slots) = match is_near {
+            true => (kernel_rows, order_slots),
+            false => (image_rows, image_rows),
         };
+        let orders = if is_near { all_orders } else { 1 };
+        let packed_quads = best.groups.saturating_mul(slots).saturating_mul(best.run);
+        // The last tile of quads may reach beyond them; weights are zero there.
+        let packed_lines = packed_quads.saturating_add(SIDE).saturating_mul(QUAD_LINES);
+        if quads > MOST_QUADS || packed_lines > MOST_PACKED / size_of::<Line>() {
+            return None;
+        }
         let mut packed = Self {
-            quads: Vec::new(),
+            quads: Vec::with_capacity(quads),
             run: best.run,
             image_rows,
             groups: best.groups,
@@ -168,18 +178,15 @@ impl ByteWeights {
                 })
                 .collect(),
             depth: best.tiles[1],
-            tiles: Vec::new(),
+            tiles: vec![Line([0; 64]); orders * tiles],
             slots,
             order_slots,
+            packed_lines,
             kernel_rows,
             norm: largest as u32,
             stride: window.stride[0],
             output: shape.output,
         };
-        if quads > MOST_QUADS || packed.packed_lines() * size_of::<Line>() > MOST_PACKED {
-            return None;
-        }
-        packed.tiles = vec![Line([0; 64]); orders * tiles];
         packed.list_quads(shape);
         for order in 0..orders {
             packed.set_weights(shape, weights, order);
@@ -202,25 +209,16 @@ impl ByteWeights {
         self.places.len().div_ceil(SIDE)
     }
 
-    /// The weights of a tile of outputs for a row of outputs.
-    pub(crate) fn tile_of_outputs(&self, out_y: usize, tile: usize) -> &[Line] {
-        let first_row = out_y * self.stride;
-        let order = match self.slots == self.kernel_rows {
-            true => first_row % self.slots / self.order_slots,
-            false => 0,
-        };
-        let tile = order * self.output_tiles() + tile;
-        &self.tiles[tile * self.depth * SIDE..][..self.depth * SIDE]
+    /// The slot of the first image row under the kernel for an output row.
+    fn first_slot(&self, out_y: usize) -> usize {
+        out_y * self.stride % self.slots
     }
 
-    /// Lines of all packed quads. The last tile of quads may reach beyond them; weights are zero
-    /// there.
-    pub(crate) fn packed_lines(&self) -> usize {
-        let quads = self
-            .groups
-            .saturating_mul(self.slots)
-            .saturating_mul(self.run);
-        quads.saturating_add(SIDE).saturating_mul(QUAD_LINES)
+    /// The weights of a tile of outputs for an output row.
+    pub(crate) fn tile_of_outputs(&self, out_y: usize, tile: usize) -> &[Line] {
+        let order = self.first_slot(out_y) / self.order_slots;
+        let tile = order * self.output_tiles() + tile;
+        &self.tiles[tile * self.depth * SIDE..][..self.depth * SIDE]
     }
 
     /// The image rows that a row of outputs needs and those before it did not.
@@ -241,11 +239,9 @@ impl ByteWeights {
 
     /// The first packed quad under the kernel for a group of an output row.
     pub(crate) fn first_quad(&self, out_y: usize, group: usize) -> usize {
-        let first_row = match self.slots == self.kernel_rows {
-            true => 0,
-            false => out_y * self.stride,
-        };
-        (group * self.slots + first_row) * self.run
+        // Slots of a kernel's rows alone are all under it, in whatever order.
+        let slot = self.first_slot(out_y).min(self.slots - self.kernel_rows);
+        (group * self.slots + slot) * self.run
     }
 
     /// The output row of an output of a group; none beyond the last position.

@@ -160,7 +160,7 @@ pub(crate) trait Kernel<const N: usize>: Copy {
 /// Calls the function for a register block, whose shape is a run-time value, with constants.
 macro_rules! with_block {
     ($block:expr, $function:ident, $arguments:tt,
-     $($rows:literal x $vectors:literal x $blocks:literal),+) => {
+     [$($rows:literal x $vectors:literal x $blocks:literal),+]) => {
         match $block {
             $(($rows, $vectors, $blocks) => $function::<$rows, $vectors, $blocks> $arguments,)+
             block => unreachable!("no kernel for outputs, vectors and blocks {block:?}"),
@@ -184,19 +184,18 @@ impl Kernel<PORTABLE> for Portable {
 
     #[inline(always)]
     fn run(self, steps: Steps<'_, PORTABLE>, sums: &mut Sums) {
-        match steps.block() {
-            (1, 2, 1) => portable::<1, 2>(steps, sums),
-            (2, 2, 1) => portable::<2, 2>(steps, sums),
-            (3, 2, 1) => portable::<3, 2>(steps, sums),
-            (1, 3, 1) => portable::<1, 3>(steps, sums),
-            (2, 3, 1) => portable::<2, 3>(steps, sums),
-            (1, 4, 1) => portable::<1, 4>(steps, sums),
-            block => unreachable!("no kernel for outputs, vectors and blocks {block:?}"),
-        }
+        with_block!(
+            steps.block(), portable, (steps, sums),
+            [1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 1 x 3 x 1, 2 x 3 x 1, 1 x 4 x 1]
+        );
     }
 }
 
-fn portable<const ROWS: usize, const VECTORS: usize>(steps: Steps<'_, PORTABLE>, sums: &mut Sums) {
+fn portable<const ROWS: usize, const VECTORS: usize, const TOGETHER: usize>(
+    steps: Steps<'_, PORTABLE>,
+    sums: &mut Sums,
+) {
+    assert_eq!(steps.block(), (ROWS, VECTORS, 1));
     let (offsets, data, weights, stride) = steps.operands();
     let columns = steps.columns();
     let blocks = sums.0.chunks_exact_mut(ROWS * VECTORS * PORTABLE);

@@ -197,122 +197,69 @@ mod x86 {
         }
     }
 
-    /// Blocks of columns together on CPUs with 16 registers.
-    #[inline(always)]
-    fn together_in_16_registers(rows: usize, vectors: usize, all: usize) -> usize {
-        match (rows, vectors) {
-            (1, 2) => all.min(4),
-            (2 | 3, 2) | (1, 3) => all.min(2),
-            _ => 1,
-        }
-    }
-
-    impl Kernel<4> for Sse2 {
-        fn most_rows(self, vectors: usize) -> usize {
-            [0, 0, 6, 4, 3][vectors]
-        }
-
-        #[inline(always)]
-        fn blocks_together(self, rows: usize, vectors: usize, all: usize) -> usize {
-            together_in_16_registers(rows, vectors, all)
-        }
-
-        #[inline(always)]
-        fn run(self, steps: Steps<'_, 4>, sums: &mut Sums) {
-            // SAFETY: SSE2 is part of x86-64.
-            unsafe {
-                with_block!(
-                    steps.block(), kernel_sse2, (steps, sums),
-                    1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 4 x 2 x 1, 5 x 2 x 1, 6 x 2 x 1,
-                    1 x 2 x 2, 1 x 2 x 4, 2 x 2 x 2, 3 x 2 x 2,
-                    1 x 3 x 1, 2 x 3 x 1, 3 x 3 x 1, 4 x 3 x 1, 1 x 3 x 2,
-                    1 x 4 x 1, 2 x 4 x 1, 3 x 4 x 1
-                );
-            }
-        }
-
-        #[inline(always)]
-        fn fetch<T>(self, words: &[T]) {
-            prefetch(words);
-        }
-    }
-
-    impl Kernel<8> for Avx2 {
-        fn most_rows(self, vectors: usize) -> usize {
-            [0, 0, 6, 4, 3][vectors]
-        }
-
-        #[inline(always)]
-        fn blocks_together(self, rows: usize, vectors: usize, all: usize) -> usize {
-            together_in_16_registers(rows, vectors, all)
-        }
-
-        #[inline(always)]
-        fn run(self, steps: Steps<'_, 8>, sums: &mut Sums) {
-            // SAFETY: `self` says that the CPU has AVX2.
-            unsafe {
-                with_block!(
-                    steps.block(), kernel_avx2, (steps, sums),
-                    1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 4 x 2 x 1, 5 x 2 x 1, 6 x 2 x 1,
-                    1 x 2 x 2, 1 x 2 x 4, 2 x 2 x 2, 3 x 2 x 2,
-                    1 x 3 x 1, 2 x 3 x 1, 3 x 3 x 1, 4 x 3 x 1, 1 x 3 x 2,
-                    1 x 4 x 1, 2 x 4 x 1, 3 x 4 x 1
-                );
-            }
-        }
-
-        #[inline(always)]
-        fn fetch<T>(self, words: &[T]) {
-            prefetch(words);
-        }
-    }
-
-    /// The AVX-512 kernels have 32 registers: 24 sums, up to four vectors of data, a weight.
-    const MOST_ROWS: [usize; 5] = [0, 0, 12, 8, 6];
-
-    macro_rules! avx512_kernel {
-        ($cpu:ident, $function:ident) => {
-            impl Kernel<16> for $cpu {
+    /// What kernels of so many registers compute at once: outputs for each number of vectors, blocks
+    /// of columns for each of both, and all shapes of these.
+    macro_rules! kernels {
+        ([$($cpu:ident $lanes:literal $function:ident),+], $rows:expr, $together:expr, $blocks:tt) => {
+            $(impl Kernel<$lanes> for $cpu {
                 fn most_rows(self, vectors: usize) -> usize {
-                    MOST_ROWS[vectors]
+                    $rows[vectors]
                 }
 
                 #[inline(always)]
                 fn blocks_together(self, rows: usize, vectors: usize, all: usize) -> usize {
-                    match (rows, vectors) {
-                        (1, 2) => all.min(8),
-                        (2, 2) | (1, 3) => all.min(4),
-                        (3, 2) | (2, 3) | (1, 4) => all.min(2),
-                        _ => 1,
-                    }
+                    all.min($together(rows, vectors))
                 }
 
                 #[inline(always)]
-                fn run(self, steps: Steps<'_, 16>, sums: &mut Sums) {
+                fn run(self, steps: Steps<'_, $lanes>, sums: &mut Sums) {
                     // SAFETY: `self` says that the CPU has what the function is compiled for.
-                    unsafe {
-                        with_block!(
-                            steps.block(), $function, (steps, sums),
-                            1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 4 x 2 x 1, 5 x 2 x 1, 6 x 2 x 1,
-                            7 x 2 x 1, 8 x 2 x 1, 9 x 2 x 1, 10 x 2 x 1, 11 x 2 x 1, 12 x 2 x 1,
-                            1 x 2 x 2, 1 x 2 x 4, 1 x 2 x 8, 2 x 2 x 2, 2 x 2 x 4, 3 x 2 x 2,
-                            1 x 3 x 1, 2 x 3 x 1, 3 x 3 x 1, 4 x 3 x 1, 5 x 3 x 1, 6 x 3 x 1,
-                            7 x 3 x 1, 8 x 3 x 1, 1 x 3 x 2, 1 x 3 x 4, 2 x 3 x 2,
-                            1 x 4 x 1, 2 x 4 x 1, 3 x 4 x 1, 4 x 4 x 1, 5 x 4 x 1, 6 x 4 x 1,
-                            1 x 4 x 2
-                        );
-                    }
+                    unsafe { with_block!(steps.block(), $function, (steps, sums), $blocks) };
                 }
 
                 #[inline(always)]
                 fn fetch<T>(self, words: &[T]) {
                     prefetch(words);
                 }
-            }
+            })+
         };
     }
-    avx512_kernel!(Avx512, kernel_avx512);
-    avx512_kernel!(Vnni, kernel_vnni);
+    // 16 registers: 12 sums, up to four vectors of data, a weight.
+    kernels!(
+        [Sse2 4 kernel_sse2, Avx2 8 kernel_avx2],
+        [0, 0, 6, 4, 3],
+        |rows, vectors| match (rows, vectors) {
+            (1, 2) => 4,
+            (2 | 3, 2) | (1, 3) => 2,
+            _ => 1,
+        },
+        [
+            1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 4 x 2 x 1, 5 x 2 x 1, 6 x 2 x 1,
+            1 x 2 x 2, 1 x 2 x 4, 2 x 2 x 2, 3 x 2 x 2,
+            1 x 3 x 1, 2 x 3 x 1, 3 x 3 x 1, 4 x 3 x 1, 1 x 3 x 2,
+            1 x 4 x 1, 2 x 4 x 1, 3 x 4 x 1
+        ]
+    );
+    // 32 registers: 24 sums, up to four vectors of data, a weight.
+    kernels!(
+        [Avx512 16 kernel_avx512, Vnni 16 kernel_vnni],
+        [0, 0, 12, 8, 6],
+        |rows, vectors| match (rows, vectors) {
+            (1, 2) => 8,
+            (2, 2) | (1, 3) => 4,
+            (3, 2) | (2, 3) | (1, 4) => 2,
+            _ => 1,
+        },
+        [
+            1 x 2 x 1, 2 x 2 x 1, 3 x 2 x 1, 4 x 2 x 1, 5 x 2 x 1, 6 x 2 x 1,
+            7 x 2 x 1, 8 x 2 x 1, 9 x 2 x 1, 10 x 2 x 1, 11 x 2 x 1, 12 x 2 x 1,
+            1 x 2 x 2, 1 x 2 x 4, 1 x 2 x 8, 2 x 2 x 2, 2 x 2 x 4, 3 x 2 x 2,
+            1 x 3 x 1, 2 x 3 x 1, 3 x 3 x 1, 4 x 3 x 1, 5 x 3 x 1, 6 x 3 x 1,
+            7 x 3 x 1, 8 x 3 x 1, 1 x 3 x 2, 1 x 3 x 4, 2 x 3 x 2,
+            1 x 4 x 1, 2 x 4 x 1, 3 x 4 x 1, 4 x 4 x 1, 5 x 4 x 1, 6 x 4 x 1,
+            1 x 4 x 2
+        ]
+    );
 
     /// One micro-kernel: the same loop over different vectors and multiply-add instructions.
     /// The number of steps is a run-time value, so that the compiler keeps one copy of the sums,

@@ -498,6 +498,7 @@ fn padding_beyond_the_image_is_not_packed() {
         (1, 8, 3, 18, [1, 1], [0, 18, 0, 18]),
         (3, 8, 3, 18, [1, 1], [0, 18, 0, 18]),
     ];
+    let q = prime::<u32>(2_147_389_441);
     for (channels, width, kernel, dilation, stride, padding) in cases {
         let mut geometry = geometry([channels, 2], [2, width], [1, kernel]);
         geometry.window.dilation[1] = dilation;
@@ -509,14 +510,7 @@ fn padding_beyond_the_image_is_not_packed() {
             "{geometry:?}"
         );
         if packed.outputs() < 1 << 12 {
-            check(
-                &geometry,
-                &weights,
-                &prime::<u32>(2_147_389_441),
-                40,
-                true,
-                9,
-            );
+            check(&geometry, &weights, &q, 40, true, 9);
         }
     }
 }
@@ -527,17 +521,11 @@ fn many_weights_of_bytes() {
     let mut geometry = geometry([128, 128], [5, 4], [3, 3]);
     geometry.window.padding = [1; 4];
     let weights = weights(weight_count(&geometry), 31, 5);
-    check(
-        &geometry,
-        &weights,
-        &prime::<u32>(2_147_389_441),
-        40,
-        true,
-        6,
-    );
+    let q = prime::<u32>(2_147_389_441);
+    check(&geometry, &weights, &q, 40, true, 6);
 }
 
-/// Weights whose lower bytes are just too little to change a quotient, and a little more.
+/// Weights just small enough for reduction without carries, and a little larger ones.
 #[test]
 fn small_weights_of_bytes_at_the_edge() {
     let geometry = geometry([65, 20], [1, 1], [1, 1]);

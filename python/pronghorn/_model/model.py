@@ -504,12 +504,13 @@ class Model(Shaped):
         rare = Rare.of(options.samples, self.categories, self._native)
         if not len(rare.rows) or "arg_max" in self.finish:
             return found
-        errors = self._errors(found, rare)
+        wanted = self._native.run_float(rare.rows, None)
+        errors = rare.errors(wanted, found.run_oracle(rare.rows, None)[1])
         if rare.warning(errors, ExpectedError.of(found).aim, options.columns) is None:
             return found
         with suppress(_native.NativeError):
             other = self._native.compile(_with_made(options, np.concatenate([lacking, rare.rows])))
-            of_other = self._errors(other, rare)
+            of_other = rare.errors(wanted, other.run_oracle(rare.rows, None)[1])
             is_closer = max(of_other.values()) <= WORTHWHILE * max(errors.values())
             if is_closer and (ExpectedError.of(other).is_near or not ExpectedError.of(found).is_near):
                 found, errors = other, of_other
@@ -517,11 +518,6 @@ class Model(Shaped):
         if few is not None:
             warnings.warn(few, PrecisionWarning, stacklevel=stacklevel)
         return found
-
-    def _errors(self, compiled: _native.Compiled, rare: Rare) -> dict[int, float]:
-        """The plan's errors with values that samples hardly have."""
-        _, results = compiled.run_oracle(rare.rows, None)
-        return rare.errors(self._native.run_float(rare.rows, None), results)
 
     def _with_categories(self, options: PlanOptions, lacking: Floats, stacklevel: int) -> _native.Compiled:
         """The plan with room for categories that no sample has; without it where there is none that is near the aim."""

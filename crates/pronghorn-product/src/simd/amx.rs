@@ -165,8 +165,8 @@ impl Product<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
     fn run(&self, tile: usize, output: &mut [u32], scratch: &mut Scratch) {
         let Scratch { packed, sums } = scratch;
-        if packed.len() < self.weights.packed_lines() {
-            packed.resize(self.weights.packed_lines(), Line([0; 64]));
+        if packed.len() < self.weights.packed_lines {
+            packed.resize(self.weights.packed_lines, Line([0; 64]));
         }
         sums.resize_with(2, || Sums([0; BYTES * 4 * TILE_WORDS]));
         let [now, then] = &mut sums[..] else {
