@@ -71,12 +71,12 @@ class Preprocessing:
         ends = np.stack([(0.0 - means) / stds, (255.0 / scale - means) / stds])
         return float(ends.min()), float(ends.max())
 
-    def apply(self, array: Array, shape: Shape) -> Floats:
-        """Values of images `(images, *shape)` as the model takes them."""
+    def apply(self, array: Array, shape: Shape, *, in_place: bool = False) -> Floats:
+        """Values of images `(images, *shape)` as the model takes them; `in_place`: the array itself may be changed."""
         self._check_divisors()
         scale = self.scale if self.scale is not None else self.byte_scale if are_bytes(array.dtype, shape) else 1.0
         changes = scale != 1 or self.mean is not None or self.std is not None
-        values = array.astype(np.float32, copy=changes)
+        values = array.astype(np.float32, copy=changes and not (in_place and array.flags.writeable))
         if scale != 1:
             values /= np.float32(scale)
         if self.mean is not None:
@@ -199,7 +199,8 @@ def _prepared(
     preprocessing: Preprocessing,
     parts: Mapping[str, Shape] = MappingProxyType({}),
 ) -> Floats:
-    """The values of a file, or of an array of one, as the model takes them.
+    """The values of a file, or of an array of one, as the model takes them. Takes over `raw`: large files would not be
+    in memory twice.
 
     Raises:
         InputError: they do not fit the model.
@@ -211,7 +212,7 @@ def _prepared(
         raise misfit(what, raw.shape, shape, parts) from None
     if preprocessing.scale is None and preprocessing.byte_scale != 1:
         refuse_unscaled(what, raw, shape)
-    return preprocessing.apply(arranged, shape)
+    return preprocessing.apply(arranged, shape, in_place=True)
 
 
 def _named_inputs(path: Path, parts: Mapping[str, Shape]) -> dict[str, Array] | None:
@@ -416,15 +417,15 @@ def pick(path: Path, arrays: Mapping[str, Any], keys: Sequence[str], what: str) 
 def _read_arrays(path: Path) -> dict[str, Array]:
     """The arrays of a file by name; a single array has an empty name."""
     try:
-        content = path.read_bytes()
-        if content[:2] == b"\x1f\x8b":
-            content = gzip.decompress(content)
-        if content[:6] == b"\x93NUMPY":
+        with path.open("rb") as file:
+            start = file.read(6)
+        if start == b"\x93NUMPY":
             return {"": np.load(path, allow_pickle=False)}
-        if content[:2] == b"PK":
+        if start[:2] == b"PK":
             with np.load(path, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
-        return {"": _parse_idx(content)}
+        content = path.read_bytes()
+        return {"": _parse_idx(gzip.decompress(content) if start[:2] == b"\x1f\x8b" else content)}
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None
     except (OSError, ValueError, EOFError, KeyError, zlib.error, zipfile.BadZipFile) as error:

@@ -1,71 +1,47 @@
 //! One batch with its inputs, as each party runs it.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
 
 use pronghorn_graph::oracle;
 use pronghorn_plan::CheckedPlan;
-use pronghorn_ring::{ModulusError, Prime};
-use zeroize::Zeroizing;
 
 use crate::{
     connection::Connection,
     error::EngineError,
     half::Half,
+    images::{Images, Part},
     machine::{Machine, Want},
     model::{ClientModel, ServerModel},
     prepared::{ClientPrepared, ServerPrepared},
-    run::{Phase, Run, check_batch, delegate_machine},
-    share::{Batch, Share},
+    run::{Input, Phase, Run, check_batch, delegate_machine},
+    share::Share,
 };
 
-/// Images that are quantised at a time.
-const QUANTISED: usize = 64;
-
-/// A batch's images, found fit for the plan and quantised. Secret: no Debug.
+/// A batch's images, which the plan takes. Secret: no Debug.
 pub struct ClientInputs {
     model: Arc<ClientModel>,
-    batch: usize,
-    share: Share,
-    clamped: usize,
+    part: Part,
 }
 
 impl ClientInputs {
-    /// Quantises `batch` images, one after the other in `inputs`.
+    /// Some of the images that were quantised for the model's plan.
     ///
     /// # Errors
-    /// The inputs are not `batch` images of numbers, or the plan does not take so many.
-    pub fn new(model: Arc<ClientModel>, inputs: &[f32], batch: usize) -> Result<Self, EngineError> {
-        let plan = model.plan();
-        let elements = plan.input_len();
-        check_batch(plan, batch)?;
-        if inputs.len() != batch * elements {
-            return Err(EngineError::Inputs {
-                found: inputs.len(),
-                images: batch,
-                elements,
-            });
-        }
-        let (mut words, mut clamped) = (Batch::zeros(elements, batch), 0);
-        // Some at a time: integers of all images would take as much memory as the batch.
-        for (index, images) in inputs.chunks(QUANTISED * elements).enumerate() {
-            let first = index * QUANTISED;
-            let quantised = plan.quantise(images);
-            let (integers, outside) = quantised.map_err(|error| error.behind(first, elements))?;
-            words.put_images(first, &Zeroizing::new(integers));
-            clamped += outside;
-        }
-        if let Some(t) = plan.forms()[0].prime {
-            reduce(&mut words, t).map_err(|source| EngineError::Parameters {
-                step: plan.step_name(0),
-                source: source.into(),
-            })?;
-        }
-        Ok(Self {
-            share: Share::Words(words),
-            model,
-            batch,
-            clamped,
-        })
+    /// The plan does not take so many.
+    ///
+    /// # Panics
+    /// There are not so many images.
+    pub fn new(
+        model: Arc<ClientModel>,
+        images: Arc<Images>,
+        range: Range<usize>,
+    ) -> Result<Self, EngineError> {
+        check_batch(model.plan(), range.len())?;
+        let part = Part::new(images, range)?;
+        Ok(Self { model, part })
     }
 
     /// The client's half of the batch; see [`ClientRun::with_prepared`].
@@ -78,22 +54,14 @@ impl ClientInputs {
         prepared: Option<ClientPrepared>,
     ) -> Result<ClientRun, EngineError> {
         let plan = self.model.plan();
-        let prepared = Half::for_batch(prepared.map(|half| half.0), plan, self.batch)?;
-        let task = self.model.task(connection, self.batch);
+        let batch = self.part.len();
+        let prepared = Half::for_batch(prepared.map(|half| half.0), plan, batch)?;
+        let task = self.model.task(connection, batch);
         Ok(ClientRun {
-            run: Run::new(&task, Phase::Online(self.share, prepared))?,
-            clamped: self.clamped,
+            clamped: self.part.clamped(),
+            run: Run::new(&task, Phase::Online(Input::Images(self.part), prepared))?,
         })
     }
-}
-
-/// Values as residues modulo a prime of at most 31 bits. Constant time in the values.
-fn reduce(words: &mut Batch, t: u64) -> Result<(), ModulusError> {
-    let t = Prime::<u64>::new(t)?;
-    for word in words.words_mut() {
-        *word = t.from_i64((*word).into()) as i32;
-    }
-    Ok(())
 }
 
 /// The data owner's half of one batch.
@@ -130,7 +98,9 @@ impl ClientRun {
         connection: &Connection,
         prepared: Option<ClientPrepared>,
     ) -> Result<Self, EngineError> {
-        ClientInputs::new(model, inputs, batch)?.run(connection, prepared)
+        check_batch(model.plan(), batch)?;
+        let images = Images::new(model.plan(), inputs, batch)?;
+        ClientInputs::new(model, images.into(), 0..batch)?.run(connection, prepared)
     }
 
     /// Keeps this party's shares of what is rounded by a dither, for
@@ -231,7 +201,7 @@ impl ServerRun {
     ) -> Result<Self, EngineError> {
         let prepared = Half::for_batch(prepared.map(|half| half.0), model.plan(), batch)?;
         let task = model.task(connection, batch);
-        Ok(Self(Run::new(&task, Phase::Online(Share::Zero, prepared))?))
+        Ok(Self(Run::new(&task, Phase::Online(Input::Zero, prepared))?))
     }
 }
 

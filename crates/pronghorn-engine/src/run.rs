@@ -15,13 +15,14 @@ use std::{
 
 use pronghorn_plan::{
     CheckedPlan, Plan,
-    bands::{Band, order::bands, rows_of},
+    bands::{Band, order::bands},
 };
 
 use crate::{
     connection::{Connection, Shelf},
     error::EngineError,
     half::Half,
+    images::Part,
     machine::{Carry, Exchanging, Machine, Made, Prepared, Progress, StepMachine, Want},
     ots::is_failed_check,
     pool::Pool,
@@ -42,10 +43,18 @@ pub(crate) struct Task<'a> {
     pub batch: usize,
 }
 
+/// A party's share of the inputs.
+pub(crate) enum Input {
+    /// The client's.
+    Images(Part),
+    /// The server's.
+    Zero,
+}
+
 /// The part of a batch.
 pub(crate) enum Phase {
     /// With the inputs: this party's share of them, and its prepared steps.
-    Online(Share, Vec<Option<Prepared>>),
+    Online(Input, Vec<Option<Prepared>>),
     /// Without.
     Offline,
 }
@@ -92,23 +101,27 @@ struct Ahead {
 
 /// Where a batch that goes by bands is.
 struct Bands {
+    input: Input,
     /// Those to come, the one under way first.
     coming: VecDeque<Band>,
-    /// The values, by step.
+    /// The values, by step; nothing of the input.
     values: Vec<Pieces>,
     /// What the last band of each step left to the next.
     carries: Vec<Option<Carry>>,
+    /// For rows of the input.
+    pool: Pool<i32>,
 }
 
 impl Bands {
-    fn new(plan: &Plan, bands: Vec<Band>, input: Share, pool: &Pool<i32>) -> Self {
+    fn new(plan: &Plan, bands: Vec<Band>, input: Input, pool: &Pool<i32>) -> Self {
         let values = plan.steps.iter();
-        let mut values: Vec<_> = values.map(|step| Pieces::new(&step.value, pool)).collect();
-        values[0].push(0..rows_of(&plan.input().shape), input);
+        let values: Vec<_> = values.map(|step| Pieces::new(&step.value, pool)).collect();
         Self {
+            input,
             coming: bands.into(),
             carries: values.iter().map(|_| None).collect(),
             values,
+            pool: pool.clone(),
         }
     }
 
@@ -127,7 +140,12 @@ impl Bands {
         for (place, &input) in inputs.iter().enumerate() {
             let again = inputs[place + 1..].contains(&input);
             let keep = if again { 0 } else { band.keeps[place] };
-            shares.push(self.values[input].read(&band.reads[place], keep));
+            let rows = &band.reads[place];
+            shares.push(match (&self.input, input) {
+                (Input::Images(part), 0) => Share::Words(part.rows(rows, &self.pool)),
+                (Input::Zero, 0) => Share::Zero,
+                _ => self.values[input].read(rows, keep),
+            });
         }
         for (&input, &keep) in inputs.iter().zip(&band.keeps) {
             self.values[input].drop_before(keep);
@@ -152,7 +170,7 @@ impl Run {
         let offline = matches!(phase, Phase::Offline);
         let (input, online) = match phase {
             Phase::Online(input, prepared) => (input, Some(prepared)),
-            Phase::Offline => (Share::Zero, None),
+            Phase::Offline => (Input::Zero, None),
         };
         let counted = task
             .sides
@@ -166,7 +184,10 @@ impl Run {
         let bands = match bands {
             Some(bands) => Some(Bands::new(plan, bands, input, &shelf.at(0))),
             None => {
-                shares[0] = Some(input);
+                shares[0] = Some(match input {
+                    Input::Images(part) => Share::Words(part.whole()),
+                    Input::Zero => Share::Zero,
+                });
                 None
             }
         };

@@ -86,35 +86,11 @@ impl Batch {
         }
     }
 
-    /// From images one after the other (`[image][element]`), as users hand them over.
-    pub fn from_images(values: &[i32], elements: usize, images: usize) -> Self {
-        let mut batch = Self::zeros(elements, images);
-        batch.put_images(0, values);
-        batch
-    }
-
-    /// Puts some images one after the other (`[image][element]`), from image `first` on.
-    ///
-    /// # Panics
-    /// If the batch has not so many.
-    pub fn put_images(&mut self, first: usize, values: &[i32]) {
-        let (elements, images) = (self.elements(), self.images);
-        let rows = values.len() / elements.max(1);
-        assert!(first + rows <= images, "images {first} and {rows} more");
-        transpose(
-            values,
-            rows,
-            elements,
-            &mut self.words_mut()[first..],
-            images,
-        );
-    }
-
     /// To images one after the other (`[image][element]`).
     pub fn to_images(&self) -> Zeroizing<Vec<i32>> {
         let mut values = Zeroizing::new(vec![0; self.count]);
         let elements = self.elements();
-        transpose(self.words(), elements, self.images, &mut values, elements);
+        transpose(self.words(), elements, self.images, &mut values);
         values
     }
 
@@ -162,15 +138,14 @@ impl Batch {
     }
 }
 
-/// `to[column][row] = from[row][column]`, in tiles that stay in cache; rows of `to` are `pitch`
-/// words apart.
-fn transpose(from: &[i32], rows: usize, columns: usize, to: &mut [i32], pitch: usize) {
+/// `to[column][row] = from[row][column]`, in tiles that stay in cache.
+fn transpose(from: &[i32], rows: usize, columns: usize, to: &mut [i32]) {
     const TILE: usize = 32;
     for row0 in (0..rows).step_by(TILE) {
         for column0 in (0..columns).step_by(TILE) {
             for row in row0..(row0 + TILE).min(rows) {
                 for column in column0..(column0 + TILE).min(columns) {
-                    to[column * pitch + row] = from[row * columns + column];
+                    to[column * rows + row] = from[row * columns + column];
                 }
             }
         }
@@ -182,15 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_round_trip() {
-        let values: Vec<i32> = (0..37 * 5).collect();
-        let batch = Batch::from_images(&values, 37, 5);
-        assert_eq!(batch.row(2), [2, 39, 76, 113, 150]);
-        assert_eq!(*batch.to_images(), values);
-        let mut parts = Batch::zeros(37, 5);
-        for (first, values) in values.chunks(2 * 37).enumerate() {
-            parts.put_images(2 * first, values);
-        }
-        assert!(parts.words() == batch.words());
+    fn images_are_columns() {
+        let mut batch = Batch::zeros(37, 5);
+        let words = batch.words_mut().iter_mut();
+        words.zip(0..).for_each(|(word, value)| *word = value);
+        assert_eq!(batch.row(2), [10, 11, 12, 13, 14]);
+        let images = batch.to_images();
+        assert_eq!(images[..3], [0, 5, 10]);
+        assert_eq!(images[37..40], [1, 6, 11]);
     }
 }

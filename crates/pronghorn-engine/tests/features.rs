@@ -4,7 +4,7 @@ use crate::common::{
     check,
     networks::{FEATURES, options, table, table_layer},
 };
-use pronghorn_engine::{ClientInputs, ClientModel, EngineError};
+use pronghorn_engine::{EngineError, Images};
 use pronghorn_plan::{BuildOptions, Built, StepKind, TrustLevel, build};
 
 fn planned(trust: TrustLevel) -> Built {
@@ -31,10 +31,10 @@ fn runs_equal_the_oracle() {
 
 #[test]
 fn inputs_that_are_no_numbers_are_refused() {
-    let model = ClientModel::new(planned(TrustLevel::TwoParty).plan).expect("a plan to follow");
+    let plan = planned(TrustLevel::TwoParty).plan;
     let mut inputs = table(2, 4);
     inputs[FEATURES + 1] = f32::NAN;
-    let refused = ClientInputs::new(model.into(), &inputs, 2).err();
+    let refused = Images::new(&plan, &inputs, 2).err();
     assert!(
         matches!(refused, Some(EngineError::Input(_))),
         "{refused:?}"

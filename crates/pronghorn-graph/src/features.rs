@@ -217,17 +217,29 @@ impl FeatureScales {
         values: &[f32],
     ) -> Result<(Vec<i32>, usize), OracleError> {
         oracle::check_finite(spec, values)?;
-        let unit = f64::from(spec.fraction_bits).exp2();
-        let mut clamped = 0;
-        let mut integer = |(&value, scale): (&f32, &FeatureScale)| {
-            let (integer, moved) = oracle::nearest_integer(spec, scale.apply(value) * unit);
-            clamped += usize::from(moved);
-            integer
-        };
-        let pairs = values.iter().zip(self.0.iter().cycle());
-        let mut integers = Vec::with_capacity(values.len());
-        pairs.for_each(|pair| integers.push(integer(pair)));
+        let mut integers = vec![0; values.len()];
+        let clamped = self.quantise_into(spec, 0, values, &mut integers);
         Ok((integers, clamped))
+    }
+
+    /// The same of finite values from feature `first` on, into as many integers; how many were
+    /// clamped.
+    pub fn quantise_into(
+        &self,
+        spec: &ValueSpec,
+        first: usize,
+        values: &[f32],
+        integers: &mut [i32],
+    ) -> usize {
+        let unit = f64::from(spec.fraction_bits).exp2();
+        let scales = self.0.iter().cycle().skip(first);
+        let mut clamped = 0;
+        for ((integer, &value), scale) in integers.iter_mut().zip(values).zip(scales) {
+            let (nearest, moved) = oracle::nearest_integer(spec, scale.apply(value) * unit);
+            clamped += usize::from(moved);
+            *integer = nearest;
+        }
+        clamped
     }
 
     /// The graph that computes from scaled features what `graph` computes from raw ones: with

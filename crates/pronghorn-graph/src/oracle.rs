@@ -100,24 +100,30 @@ impl OracleError {
 /// When a value is infinite or NaN.
 pub fn quantise_input(spec: &ValueSpec, values: &[f32]) -> Result<(Vec<i32>, usize), OracleError> {
     check_finite(spec, values)?;
-    let scale = f64::from(spec.fraction_bits).exp2();
-    let mut clamped = 0u32;
-    let mut total = 0;
     let mut integers = vec![0; values.len()];
+    let clamped = quantise_into(spec, values, &mut integers);
+    Ok((integers, clamped))
+}
+
+/// The same of finite values, into as many integers; how many were clamped.
+pub fn quantise_into(spec: &ValueSpec, values: &[f32], integers: &mut [i32]) -> usize {
+    let scale = f64::from(spec.fraction_bits).exp2();
+    let mut total = 0;
     for (integers, values) in integers.chunks_mut(1 << 16).zip(values.chunks(1 << 16)) {
+        let mut clamped = 0u32;
         for (integer, &value) in integers.iter_mut().zip(values) {
             let (nearest, moved) = nearest_integer(spec, f64::from(value) * scale);
             clamped += u32::from(moved);
             *integer = nearest;
         }
-        total += std::mem::take(&mut clamped) as usize;
+        total += clamped as usize;
     }
-    Ok((integers, total))
+    total
 }
 
 /// # Errors
 /// When a value of some images is infinite or NaN.
-pub(crate) fn check_finite(spec: &ValueSpec, values: &[f32]) -> Result<(), OracleError> {
+pub fn check_finite(spec: &ValueSpec, values: &[f32]) -> Result<(), OracleError> {
     // Without an early end, which compilers turn into vector code.
     let finite = |all, value: &f32| all & value.is_finite();
     if values.iter().fold(true, finite) {

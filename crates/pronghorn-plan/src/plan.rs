@@ -228,6 +228,15 @@ impl Plan {
         }
     }
 
+    /// The same of finite values of an image from element `first` on, into as many integers; how
+    /// many were clamped.
+    pub fn quantise_into(&self, first: usize, values: &[f32], integers: &mut [i32]) -> usize {
+        match self.features() {
+            Some(scales) => scales.quantise_into(self.input(), first, values, integers),
+            None => oracle::quantise_into(self.input(), values, integers),
+        }
+    }
+
     /// The scales of features, if they have their own.
     pub fn features(&self) -> Option<&FeatureScales> {
         match &self.steps[0].kind {
@@ -236,30 +245,37 @@ impl Plan {
         }
     }
 
+    /// # Errors
+    /// When a value of some images is infinite or NaN.
+    pub fn check_finite(&self, values: &[f32]) -> Result<(), OracleError> {
+        oracle::check_finite(self.input(), values)
+    }
+
+    /// Whether an image's deviation is beyond those of the owner's samples; no where the plan does
+    /// not say.
+    pub fn deviates(&self, image: &[f32]) -> bool {
+        self.deviations.is_some_and(|[low, high]| {
+            let found = deviation(image);
+            found < f64::from(low) || found > f64::from(high)
+        })
+    }
+
     /// For each image, whether a value of its result is beyond those of the owner's samples, or its
-    /// own deviation is; none where the plan does not say. `inputs`: as the network reads them.
-    pub fn beyond_samples(&self, inputs: &[f32], integers: &[i32]) -> Option<Vec<bool>> {
+    /// own deviation is; none where the plan does not say. `deviates`: whether each does.
+    pub fn beyond_samples(&self, deviates: &[bool], integers: &[i32]) -> Option<Vec<bool>> {
         if self.sampled.is_none() && self.deviations.is_none() {
             return None;
         }
+        let is_beyond = |result: &[i32]| {
+            let [low, high] = self.sampled.unwrap_or([i32::MIN, i32::MAX]);
+            !result.iter().all(|value| (low..=high).contains(value))
+        };
         let results = integers.chunks(self.result().len().max(1));
-        let images = inputs.chunks(self.input_len().max(1));
-        let both = images.zip(results);
+        let both = deviates.iter().zip(results);
         Some(
-            both.map(|(input, result)| self.is_beyond(input, result))
+            both.map(|(&deviates, result)| deviates || is_beyond(result))
                 .collect(),
         )
-    }
-
-    fn is_beyond(&self, input: &[f32], result: &[i32]) -> bool {
-        let of_result = self
-            .sampled
-            .is_some_and(|[low, high]| !result.iter().all(|value| (low..=high).contains(value)));
-        let of_input = self.deviations.is_some_and(|[low, high]| {
-            let found = deviation(input);
-            found < f64::from(low) || found > f64::from(high)
-        });
-        of_result || of_input
     }
 
     /// Shape, scale and range of the input.

@@ -7,6 +7,15 @@ use crate::native;
 
 /// Values and number of images of an array of shape `(images, *shape)`.
 pub fn images(array: &PyReadonlyArrayDyn<'_, f32>, shape: &[usize]) -> PyResult<(Vec<f32>, usize)> {
+    let (values, images) = values(array, shape)?;
+    Ok((values.to_vec(), images))
+}
+
+/// The same, in place.
+pub fn values<'a>(
+    array: &'a PyReadonlyArrayDyn<'_, f32>,
+    shape: &[usize],
+) -> PyResult<(&'a [f32], usize)> {
     let found = array.shape();
     if found.len() != shape.len() + 1 || found[1..] != *shape {
         let wanted = shape
@@ -21,7 +30,7 @@ pub fn images(array: &PyReadonlyArrayDyn<'_, f32>, shape: &[usize]) -> PyResult<
     let values = array
         .as_slice()
         .map_err(|_| native("inputs must be C-contiguous: numpy.ascontiguousarray(x)"))?;
-    Ok((values.to_vec(), found[0]))
+    Ok((values, found[0]))
 }
 
 /// An array of shape `(images, *shape)`.

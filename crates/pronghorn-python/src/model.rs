@@ -420,7 +420,10 @@ impl Compiled {
             inputs.as_slice().map_err(native)?,
             integers.as_slice().map_err(native)?,
         );
-        Ok(self.built.plan.beyond_samples(inputs, integers))
+        let plan = &self.built.plan;
+        let images = inputs.chunks(plan.input_len().max(1));
+        let deviates: Vec<bool> = images.map(|image| plan.deviates(image)).collect();
+        Ok(plan.beyond_samples(&deviates, integers))
     }
 
     fn run_fixed<'py>(

@@ -606,13 +606,16 @@ impl Client {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Predicted<'py>> {
         self.home.check(CONNECTED)?;
-        let (values, images) = array::images(&inputs, &self.input_shape())?;
+        let (values, images) = array::values(&inputs, &self.input_shape())?;
+        fork::compute()?;
+        let quantised = py.detach(|| session::Inputs::new(&self.plan, values, images));
+        let quantised = quantised.map_err(advised)?;
         let client = self.client.clone();
         let callback = Callback::new(progress, images);
         let prediction = watched(py, callback, &self.watch, move |watch| {
             let mut client = client.lock().map_err(native)?;
             client
-                .predict(&values, images, &mut |now| watch.report(now.done))
+                .predict_inputs(quantised, &mut |now| watch.report(now.done))
                 .map_err(advised)
         })?;
         let stats = stats_dict(py, &self.plan, &prediction.stats)?;

@@ -9,11 +9,12 @@ mod tickets;
 
 pub(crate) use handshake::{link, prove, secured};
 pub use listing::list_models;
-pub use prediction::{ImagesDone, Prediction, Stats};
+pub use prediction::{ImagesDone, Inputs, Prediction, Stats};
 pub use tickets::TicketSource;
 
 use std::{
     iter,
+    ops::Range,
     path::PathBuf,
     sync::{
         Arc,
@@ -23,8 +24,8 @@ use std::{
 };
 
 use pronghorn_engine::{
-    ClientInputs, ClientModel, ClientPreparation, ClientPrepared, Connection, EngineError, Machine,
-    Progress,
+    ClientInputs, ClientModel, ClientPreparation, ClientPrepared, Connection, EngineError, Images,
+    Machine, Progress,
 };
 use pronghorn_graph::oracle;
 use pronghorn_plan::{
@@ -170,24 +171,41 @@ impl Client {
         self.prepared_batches
     }
 
-    /// Predicts `images` images, one after the other in `inputs`, in as few batches as the limits
-    /// allow; calls `on_progress` after every message.
+    /// Predicts `images` images, one after the other in `inputs`: [`Client::predict_inputs`].
     ///
     /// # Errors
-    /// When the inputs do not fit the plan (the session goes on), or the session fails, is
-    /// cancelled, or has fewer images left (it is then over: the server's log says that it was
-    /// refused). Where a check of decrypted values fails, all batches are run to their end, nothing
-    /// of it goes over the line, and the session goes on as if they had held, with the same keys. To
-    /// predict again at once would tell of it.
+    /// When the inputs do not fit the plan (the session goes on), or as that.
     pub fn predict(
         &mut self,
         inputs: &[f32],
         images: usize,
         on_progress: &mut dyn FnMut(ImagesDone),
     ) -> Result<Prediction, SessionError> {
-        let started = Instant::now();
-        let elements = self.plan().input_len();
-        self.check(inputs, images, elements)?;
+        let inputs = Inputs::new(self.plan(), inputs, images)?;
+        self.predict_inputs(inputs, on_progress)
+    }
+
+    /// Predicts in as few batches as the limits allow; calls `on_progress` after every message.
+    ///
+    /// # Errors
+    /// When there are no images, or they take more memory than allowed (the session goes on), or
+    /// the session fails, is cancelled, or has fewer images left (it is then over: the server's log
+    /// says that it was refused). Where a check of decrypted values fails, all batches are run to
+    /// their end, nothing of it goes over the line, and the session goes on as if they had held,
+    /// with the same keys. To predict again at once would tell of it.
+    pub fn predict_inputs(
+        &mut self,
+        inputs: Inputs,
+        on_progress: &mut dyn FnMut(ImagesDone),
+    ) -> Result<Prediction, SessionError> {
+        let (started, quantising) = (Instant::now(), inputs.seconds);
+        let images = inputs.images.count();
+        if images == 0 {
+            return Err(SessionError::Batch {
+                found: 0,
+                most: self.max_batch,
+            });
+        }
         self.wake()?;
         let before = self.link.traffic;
         let charged = |batch: &usize| self.plan().charged(*batch) as u64;
@@ -202,10 +220,11 @@ impl Client {
         let mut outputs = Vec::with_capacity(images * self.plan().output_len());
         let mut beyond: Option<Vec<bool>> = None;
         let (mut done, mut unkept, mut doubt) = (0, None, None);
-        for chunk in inputs.chunks(self.max_batch * elements) {
-            let batch = chunk.len() / elements;
+        while done < images {
+            let part = done..images.min(done + self.max_batch);
+            let batch = part.len();
             let found = self.awake(|client| {
-                client.predict_batch(chunk, [batch, images], &mut stats, &mut |now| {
+                client.predict_batch(&inputs.images, part.clone(), &mut stats, &mut |now| {
                     on_progress(ImagesDone::within(now, done, batch, images));
                 })
             })?;
@@ -218,7 +237,7 @@ impl Client {
                         &integers,
                         batch,
                     ));
-                    if let Some(found) = plan.beyond_samples(chunk, &integers) {
+                    if let Some(found) = inputs.images.beyond_samples(part, &integers) {
                         beyond.get_or_insert_default().extend(found);
                     }
                 }
@@ -234,7 +253,7 @@ impl Client {
             return Err(doubt.into());
         }
         stats.add_traffic(self.link.traffic, before);
-        stats.seconds = started.elapsed().as_secs_f64();
+        stats.seconds = quantising + started.elapsed().as_secs_f64();
         Ok(Prediction {
             outputs,
             beyond_samples: beyond,
@@ -243,16 +262,17 @@ impl Client {
         })
     }
 
-    /// The result's integers for a batch of `batch` of the `images` images. The inner error is of a
-    /// check of decrypted values, of which the server has seen nothing.
+    /// The result's integers for a batch of some of the images. The inner error is of a check of
+    /// decrypted values, of which the server has seen nothing.
     fn predict_batch(
         &mut self,
-        inputs: &[f32],
-        [batch, images]: [usize; 2],
+        images: &Arc<Images>,
+        part: Range<usize>,
         stats: &mut Stats,
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<Result<Vec<i32>, EngineError>, SessionError> {
-        let inputs = ClientInputs::new(self.model.clone(), inputs, batch)?;
+        let (batch, all) = (part.len(), images.count());
+        let inputs = ClientInputs::new(self.model.clone(), images.clone(), part)?;
         let (half, damaged) = self.take_prepared(batch)?;
         stats.lost_preparations += damaged;
         let named = half.is_some();
@@ -262,7 +282,7 @@ impl Client {
         stats.lost_preparations += u64::from(named && !used);
         let prepared = prepared?;
         let run = self.guarded(|client| {
-            client.want_prepared(images)?;
+            client.want_prepared(all)?;
             client.offer_kept(batch)?;
             let mut run = inputs.run(&client.connection, prepared)?;
             client.complete(&mut run, batch, on_progress)?;
@@ -273,24 +293,6 @@ impl Client {
         stats.clamped_inputs += run.clamped_inputs();
         stats.clamped_activations += run.clamped_activations();
         Ok(run.finish_integers())
-    }
-
-    /// What can be checked before anything is sent.
-    fn check(&self, inputs: &[f32], images: usize, elements: usize) -> Result<(), SessionError> {
-        if images == 0 {
-            return Err(SessionError::Batch {
-                found: 0,
-                most: self.max_batch,
-            });
-        }
-        if images.checked_mul(elements) != Some(inputs.len()) {
-            return Err(SessionError::Inputs {
-                found: inputs.len(),
-                images,
-                elements,
-            });
-        }
-        Ok(())
     }
 
     /// Ends the session where it has fewer than `asked` images left; the server is told, for its

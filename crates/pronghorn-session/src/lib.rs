@@ -125,7 +125,7 @@ pub use channel::{
 #[cfg(any(test, feature = "fixed-keys"))]
 pub use channel::{Opened, Peers};
 pub use client::{
-    Client, ConnectOptions, ImagesDone, Prediction, Stats, TicketSource, list_models,
+    Client, ConnectOptions, ImagesDone, Inputs, Prediction, Stats, TicketSource, list_models,
 };
 pub use error::{ErrorCode, SessionError};
 pub use frame::FrameError;

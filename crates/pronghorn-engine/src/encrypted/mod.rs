@@ -135,10 +135,7 @@ impl Shape {
 pub(crate) mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
-    use pronghorn_graph::{
-        graph::{Graph, Tensor},
-        oracle,
-    };
+    use pronghorn_graph::graph::{Graph, Tensor};
     use pronghorn_he::ckks::{Ciphertext, wire};
     use pronghorn_he::flood::FISHER;
     use pronghorn_plan::{
@@ -149,9 +146,9 @@ pub(crate) mod tests {
     use super::{client::EncryptedClient, server::EncryptedServer, *};
     use crate::{
         exchange::tests::assert_table,
+        images::{Images, Part},
         keys::KeySets,
         machine::{Machine, Want},
-        share::Batch,
     };
 
     #[test]
@@ -233,8 +230,9 @@ pub(crate) mod tests {
             .cycle()
             .take(30 * images)
             .collect();
-        let (integers, _) = oracle::quantise_input(built.plan.input(), &inputs).expect("numbers");
-        let batch = Batch::from_images(&integers, 30, images);
+        let quantised = Images::new(&built.plan, &inputs, images).expect("images");
+        let part = Part::new(quantised.into(), 0..images).expect("all");
+        let batch = part.whole();
         let sets = keys::EncryptedKeySets::<u32>::new(&built.plan, &plan).expect("keys");
         let seed = Seed::from_bytes([1; 32]);
         let mut bytes = Vec::new();

@@ -1,8 +1,39 @@
-//! What a prediction gives: results, what they cost, and how far it is.
+//! What a prediction takes and gives: images, results, what they cost, and how far it is.
 
-use pronghorn_engine::Progress;
+use std::{sync::Arc, time::Instant};
 
-use crate::link::Traffic;
+use pronghorn_engine::{Images, Progress};
+use pronghorn_plan::CheckedPlan;
+
+use crate::{error::SessionError, link::Traffic};
+
+/// Images that were found fit for a plan. Secret: no Debug.
+pub struct Inputs {
+    pub(super) images: Arc<Images>,
+    /// Seconds that it took to make them.
+    pub(super) seconds: f64,
+}
+
+impl Inputs {
+    /// Quantises `images` images, one after the other in `values`.
+    ///
+    /// # Errors
+    /// The values are not `images` images of numbers.
+    pub fn new(plan: &CheckedPlan, values: &[f32], images: usize) -> Result<Self, SessionError> {
+        let (started, elements) = (Instant::now(), plan.input_len());
+        if images.checked_mul(elements) != Some(values.len()) {
+            return Err(SessionError::Inputs {
+                found: values.len(),
+                images,
+                elements,
+            });
+        }
+        Ok(Self {
+            images: Arc::new(Images::new(plan, values, images)?),
+            seconds: started.elapsed().as_secs_f64(),
+        })
+    }
+}
 
 /// How far a run is, in images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
