@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,20 @@ def test_formats(tmp_path: Path) -> None:
         assert (labels is not None and labels.tolist() == [3, 4]) == (name in labelled)
     assert read_labels(tmp_path / "b.npz").tolist() == [3, 4]
     assert read_labels(tmp_path / "t-labels-idx1-ubyte.gz").tolist() == [3, 4]
+
+
+def test_files_are_in_memory_once(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).standard_normal((50, 3, 100, 100)).astype(np.float32)
+    np.save(tmp_path / "x.npy", images)
+    scaled = Preprocessing(scale=2, mean=[0.1, 0.2, 0.3], std=[0.5])
+    tracemalloc.start()
+    try:
+        loaded = load_images(tmp_path / "x.npy", (3, 100, 100), scaled).images
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1.5 * images.nbytes
+    np.testing.assert_array_equal(loaded, scaled.apply(images, (3, 100, 100)))
 
 
 def test_preprocessing() -> None:

@@ -813,7 +813,7 @@ def test_products_with_a_rare_flag_have_room(flags: int) -> None:
     samples[:flags, 2] = 1
     loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=samples)
     if flags == 0:
-        with pytest.warns(PrecisionWarning, match="functions read column 2, which is 0 in nearly all samples"):
+        with pytest.warns(PrecisionWarning, match="functions read column 2, which has one value in nearly all"):
             loaded.plan("two-party")
     assert loaded.verify(rows(1000, 0.05), secure=False, outputs="values").relative_error < 0.06
     with warnings.catch_warnings():
@@ -838,9 +838,67 @@ def test_each_rare_flag_of_a_sum_is_tried_for_itself() -> None:
     samples = draw.standard_normal((300, 4)).astype(np.float32)
     samples[:, 2:] = 0
     loaded = pronghorn.load(model(nodes, ("N", 4), constants), samples=samples)
-    with pytest.warns(PrecisionWarning, match="functions read columns 2, 3, which are 0") as told:
+    with pytest.warns(PrecisionWarning, match="functions read columns 2, 3, which have one value") as told:
         loaded.plan("two-party")
     assert any(each.filename == __file__ for each in told if "columns 2, 3" in str(each.message))
+
+
+def test_classes_of_a_rare_flag_are_kept() -> None:
+    """The largest of `x[0] * (1 + 40 x[2])`, `x[1]` and 0.3, where no sample has the flag."""
+    draw = np.random.default_rng(12)
+    constants = {name: np.array([at]) for at, name in enumerate(["zero", "one", "two"])}
+    constants |= {"large": np.float32(40), "unit": np.float32(1), "nothing": np.float32(0), "level": np.float32(0.3)}
+    nodes = [
+        *[node("Gather", f"x {name}", f"x{at}", axis=1) for at, name in enumerate(["zero", "one", "two"])],
+        node("Mul", "x2 large", "much"),
+        node("Add", "much unit", "factor"),
+        node("Mul", "x0 factor", "product"),
+        node("Mul", "x1 nothing", "zeros"),
+        node("Add", "zeros level", "third"),
+        node("Mul", "x1 large", "second"),
+        node("Concat", "product second third", "joined", axis=1),
+        node("ArgMax", "joined", "y", axis=1, keepdims=0),
+    ]
+
+    def rows(count: int, share: float) -> np.ndarray:
+        rows = draw.standard_normal((count, 3)).astype(np.float32)
+        rows[:, 2] = draw.random(count) < share
+        return rows
+
+    loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=rows(300, 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        found = loaded.verify(rows(1000, 0.5), secure=False)
+    assert found.argmax_agreement > 0.95
+
+
+@pytest.mark.parametrize("usual", [1.0, -1.0, 37.0])
+def test_products_with_a_column_that_is_nearly_always_the_same_have_room(usual: float) -> None:
+    """`x[0] * (x[2] - usual) + x[1]`, of an inverted flag, of one from -1 to 1, and of a number that stands for missing
+    ones, of which a sample has another."""
+    draw = np.random.default_rng(9)
+    other = {1.0: 0.0, -1.0: 1.0, 37.0: 61.0}[usual]
+    constants = {name: np.array([at]) for at, name in enumerate(["zero", "one", "two"])}
+    constants |= {"usual": np.float32(usual)}
+    nodes = [
+        *[node("Gather", f"x {name}", f"x{at}", axis=1) for at, name in enumerate(["zero", "one", "two"])],
+        node("Sub", "x2 usual", "away"),
+        node("Mul", "x0 away", "product"),
+        node("Add", "product x1", "y"),
+    ]
+
+    def rows(count: int, share: float) -> np.ndarray:
+        rows = draw.standard_normal((count, 3)).astype(np.float32)
+        rows[:, 2] = np.where(draw.random(count) < share, other, usual)
+        return rows
+
+    samples = rows(300, 0)
+    samples[: int(usual == 37.0), 2] = other
+    loaded = pronghorn.load(model(nodes, ("N", 3), constants), samples=samples)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrecisionWarning)
+        found = loaded.verify(rows(1000, 0.05), secure=False, outputs="values")
+    assert found.relative_error < 0.06
 
 
 def test_a_constant_beside_raw_products_costs_no_precision() -> None:

@@ -85,6 +85,11 @@ impl Images {
         self.count
     }
 
+    /// The plan that they are for.
+    pub fn plan(&self) -> &CheckedPlan {
+        &self.plan
+    }
+
     /// For some of them, whether a value of its result is beyond those of the owner's samples, or
     /// its own deviation is; none where the plan does not say. `integers`: their results.
     pub fn beyond_samples(&self, images: Range<usize>, integers: &[i32]) -> Option<Vec<bool>> {
@@ -141,7 +146,7 @@ impl Part {
     /// Some images.
     ///
     /// # Errors
-    /// The plan is for another arithmetic than there is.
+    /// The plan's words are residues of what is no prime, which no checked plan has.
     ///
     /// # Panics
     /// There are not so many images.

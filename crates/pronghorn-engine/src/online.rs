@@ -30,7 +30,7 @@ impl ClientInputs {
     /// Some of the images that were quantised for the model's plan.
     ///
     /// # Errors
-    /// The plan does not take so many.
+    /// The plan does not take so many, or they were quantised for another one.
     ///
     /// # Panics
     /// There are not so many images.
@@ -40,6 +40,10 @@ impl ClientInputs {
         range: Range<usize>,
     ) -> Result<Self, EngineError> {
         check_batch(model.plan(), range.len())?;
+        if images.plan().hash() != model.plan().hash() {
+            let state = "has images that were quantised for another plan";
+            return Err(EngineError::OutOfTurn { state });
+        }
         let part = Part::new(images, range)?;
         Ok(Self { model, part })
     }

@@ -1,10 +1,12 @@
 //! Runs on tables whose features have scales of their own.
 
+use std::sync::Arc;
+
 use crate::common::{
     check,
     networks::{FEATURES, options, table, table_layer},
 };
-use pronghorn_engine::{EngineError, Images};
+use pronghorn_engine::{ClientInputs, ClientModel, EngineError, Images};
 use pronghorn_plan::{BuildOptions, Built, StepKind, TrustLevel, build};
 
 fn planned(trust: TrustLevel) -> Built {
@@ -27,6 +29,19 @@ fn runs_equal_the_oracle() {
         let far: Vec<f32> = table(3, 6).iter().map(|x| 1e6 * x).collect();
         check(&built, &far, 3);
     }
+}
+
+#[test]
+fn images_of_another_plan_are_refused() {
+    let [plan, other] = [TrustLevel::TwoParty, TrustLevel::ClientAided].map(|t| planned(t).plan);
+    let images = Arc::new(Images::new(&plan, &table(2, 4), 2).expect("images"));
+    let refused = |plan| {
+        let model = ClientModel::new(plan).expect("a plan to follow");
+        ClientInputs::new(Arc::new(model), images.clone(), 0..2).err()
+    };
+    assert!(refused(plan).is_none());
+    let error = refused(other).expect("they are of another plan");
+    assert!(error.to_string().contains("another plan"), "{error}");
 }
 
 #[test]

@@ -12,39 +12,48 @@ from pronghorn import _native
 from pronghorn._arrays import Floats
 from pronghorn._categories import Categories
 
-MOST_COLUMNS = 32
-"""Columns of which there are samples with values other than 0, at most."""
+MOST_COLUMNS = 128
+"""Columns of which samples with rare values are made, at most."""
 ROWS = 16
 """Samples with such values that a column needs: so many are made where there are fewer."""
+MOST_ROWS = 1024
+"""Of all columns, at most."""
+OTHERS = {0.0: 1.0, 1.0: 0.0, -1.0: 1.0}
+"""The rare value of a flag, by the one that all samples have."""
 MOST_SHOWN = 3
 """Columns that a warning names, at most."""
 FAR = 3.0
-"""Errors of so many times the aim are told."""
+"""Errors of so many times the aim are told,"""
+MOST_CHANGED = 0.1
+"""and where a larger part of classes changes."""
 WORTHWHILE = 0.5
 """Ranges that hold such values are worth a plan of their own where they leave at most this part of the error."""
 
 
 @dataclass(frozen=True)
 class Rare:
-    """Samples with a value in a column that nearly all samples have 0 in, and that a product reads."""
+    """Samples with a rare value in a column that is the same in nearly all samples, and that a product reads."""
 
     rows: Floats
     """`(rows, *input_shape)`."""
     columns: npt.NDArray[np.int64]
     """The column of each."""
+    are_classes: bool
+    """Whether results are the indices of classes."""
 
     @classmethod
-    def of(cls, samples: Floats, categories: Categories, native: _native.Model) -> Rare:
+    def of(cls, samples: Floats, categories: Categories, native: _native.Model, *, are_classes: bool) -> Rare:
         """The rows for samples `(images, *input_shape)`, those alone for which the model has results. With few samples
         there are none: these tell little of any column."""
         indicators = {at for columns in categories.columns().values() for at in range(columns.start, columns.stop)}
         read = native.features_in_products() if len(samples) >= ROWS else []
         rows, columns = _with_rare(samples, [at for at in read if at not in indicators])
         kept = have_results(rows, native)
-        return cls(rows[kept], columns[kept])
+        return cls(rows[kept], columns[kept], are_classes)
 
     def errors(self, wanted: Floats, found: Floats) -> dict[int, float]:
-        """The error of the results for each column, as a part of their spread over that column's rows.
+        """The error of the results for each column, as a part of their spread over that column's rows; of classes the
+        part that changes.
 
         Args:
             wanted: the float model's results, `(rows, *output_shape)`.
@@ -55,6 +64,9 @@ class Rare:
         errors = {}
         for at in np.unique(self.columns):
             rows = self.columns == at
+            if self.are_classes:
+                errors[int(at)] = float(np.mean(squares[rows] > 0.0))
+                continue
             spread = np.square(wanted[rows] - wanted[rows].mean(axis=0)).mean()
             errors[int(at)] = float(np.sqrt(squares[rows].mean() / spread)) if spread > 0.0 else 0.0
         return errors
@@ -62,16 +74,18 @@ class Rare:
     def warning(self, errors: Mapping[int, float], aim: float, names: tuple[str, ...]) -> str | None:
         """That results are far less precise than was aimed at; None where they are not. `names`: of the columns, or
         none."""
-        far = [at for at, error in errors.items() if error > FAR * aim]
+        most = MOST_CHANGED if self.are_classes else FAR * aim
+        far = [at for at, error in errors.items() if error > most]
         if not far:
             return None
         shown = [repr(names[at]) if at < len(names) else str(at) for at in far[:MOST_SHOWN]]
         more = f" and {len(far) - MOST_SHOWN} more" if len(far) > MOST_SHOWN else ""
         one = len(far) == 1
-        columns = f"column {shown[0]}, which is" if one else f"columns {', '.join(shown)}{more}, which are"
+        columns = f"column {shown[0]}, which has" if one else f"columns {', '.join(shown)}{more}, which have"
+        results = "often have other classes" if self.are_classes else "are far less precise than expected"
         return (
-            f"products or functions read {columns} 0 in nearly all samples: results of inputs with other values there "
-            f"are far less precise than expected\n"
+            f"products or functions read {columns} one value in nearly all samples: results of inputs with other values "
+            f"there {results}\n"
             f"  what to do: give {ROWS} samples or more with other values in {'it' if one else 'each'}"
         )
 
@@ -88,14 +102,21 @@ def have_results(rows: Floats, native: _native.Model) -> npt.NDArray[np.bool_]:
 
 
 def _with_rare(samples: Floats, columns: list[int]) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Samples, some of them, with a value in a column that nearly all samples have 0 in: where a product reads it, they
-    tell nothing of the product. It is the column's farthest value, or 1. The column of each, too.
+    """Samples, some of them, with a rare value in a column that has its usual one in nearly all: where a product reads
+    it, they tell nothing of the product. It is the one farthest from the usual, or that of a flag. The column of each,
+    too.
     """
     flat = samples.reshape(len(samples), -1)
-    most = min(ROWS, len(flat) // 2)
-    rare = np.array([at for at in columns if np.count_nonzero(flat[:, at]) < most][:MOST_COLUMNS], np.int64)
-    of_rows = np.tile(rare, ROWS)
+    usual = np.partition(flat[:, columns], len(flat) // 2, axis=0)[len(flat) // 2]
+    away = np.abs(flat[:, columns] - usual)
+    others = {}
+    for place in np.flatnonzero(np.count_nonzero(away, axis=0) < min(ROWS, len(flat) // 2)):
+        farthest = flat[away[:, place].argmax(), columns[place]]
+        other = farthest if farthest != usual[place] else OTHERS.get(float(usual[place]))
+        if other is not None:
+            others[columns[place]] = other
+    rare = np.array(list(others)[:MOST_COLUMNS], np.int64)
+    of_rows = np.tile(rare, min(ROWS, MOST_ROWS // max(len(rare), 1)))
     rows: Floats = flat[np.linspace(0, len(flat) - 1, len(of_rows)).astype(int)]
-    farthest = flat[np.abs(flat).argmax(axis=0)[of_rows], of_rows]
-    rows[np.arange(len(rows)), of_rows] = np.where(farthest == 0.0, 1.0, farthest)
+    rows[np.arange(len(rows)), of_rows] = [others[at] for at in of_rows]
     return rows.reshape(-1, *samples.shape[1:]), of_rows

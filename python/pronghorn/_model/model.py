@@ -501,8 +501,9 @@ class Model(Shaped):
         lacking = self.categories.lacking(options.samples)
         lacking = lacking[have_results(lacking, self._native)]
         found = self._with_categories(options, lacking, stacklevel + 1)
-        rare = Rare.of(options.samples, self.categories, self._native)
-        if not len(rare.rows) or "arg_max" in self.finish:
+        classes = "arg_max" in self.finish
+        rare = Rare.of(options.samples, self.categories, self._native, are_classes=classes)
+        if not len(rare.rows):
             return found
         wanted = self._native.run_float(rare.rows, None)
         errors = rare.errors(wanted, found.run_oracle(rare.rows, None)[1])
