@@ -84,8 +84,8 @@ class Rare:
         columns = f"column {shown[0]}, which has" if one else f"columns {', '.join(shown)}{more}, which have"
         results = "often have other classes" if self.are_classes else "are far less precise than expected"
         return (
-            f"products or functions read {columns} one value in nearly all samples: results of inputs with other values "
-            f"there {results}\n"
+            f"products or functions read {columns} one value in nearly all samples: results of inputs with other "
+            f"values there {results}\n"
             f"  what to do: give {ROWS} samples or more with other values in {'it' if one else 'each'}"
         )
 
