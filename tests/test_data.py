@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -73,6 +75,26 @@ def test_formats(tmp_path: Path) -> None:
         assert (labels is not None and labels.tolist() == [3, 4]) == (name in labelled)
     assert read_labels(tmp_path / "b.npz").tolist() == [3, 4]
     assert read_labels(tmp_path / "t-labels-idx1-ubyte.gz").tolist() == [3, 4]
+
+
+def test_pipes_are_read_once(tmp_path: Path) -> None:
+    labels = np.arange(30, dtype=np.uint8)
+    for content in (idx(labels), gzip.compress(idx(labels))):
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        writing = threading.Thread(target=pipe.write_bytes, args=[content], daemon=True)
+        writing.start()
+        np.testing.assert_array_equal(read_labels(pipe), labels)
+        writing.join()
+        pipe.unlink()
+
+
+def test_labels_are_no_images(tmp_path: Path) -> None:
+    """The only array of a file, which has the name of labels, are its images, which it is preprocessed as."""
+    np.savez(tmp_path / "y.npz", y=np.ones((3, 4), np.float32))
+    loaded = load_images(tmp_path / "y.npz", (4,), Preprocessing(scale=2))
+    assert (loaded.images == 0.5).all()
+    assert loaded.labels is None
 
 
 def test_files_are_in_memory_once(tmp_path: Path) -> None:

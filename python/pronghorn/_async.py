@@ -112,7 +112,7 @@ class AsyncClient:
         return self.client.last_clamped
 
     async def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """As `Client.predict`."""
+        """As `Client.predict`. Leave the array as it is meanwhile."""
         return await self._call(self.client.predict, x)
 
     async def classify(self, x: npt.ArrayLike, *, outputs: str | None = None) -> Predictions:

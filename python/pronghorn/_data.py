@@ -378,9 +378,9 @@ def read_images(
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return read_picture(path, shape, preprocessing), None, ()
     arrays = _read_arrays(path)
-    images = arrays[pick(path, arrays, IMAGE_KEYS, "images")]
-    images = images if categories.each else as_numbers(images, f"the values of {path}")
-    labels = next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
+    found = pick(path, arrays, IMAGE_KEYS, "images")
+    images = arrays[found] if categories.each else as_numbers(arrays[found], f"the values of {path}")
+    labels = next((arrays[key] for key in LABEL_KEYS if key in arrays and key != found), None)
     return images, labels_beside(path) if labels is None else labels, ()
 
 
@@ -418,13 +418,15 @@ def _read_arrays(path: Path) -> dict[str, Array]:
     """The arrays of a file by name; a single array has an empty name."""
     try:
         with path.open("rb") as file:
-            start = file.read(6)
-        if start == b"\x93NUMPY":
+            start = file.peek(6)[:6]
+            is_npy, is_npz = start == b"\x93NUMPY", start[:2] == b"PK"
+            # A pipe can be read once.
+            content = b"" if is_npy or is_npz else file.read()
+        if is_npy:
             return {"": np.load(path, allow_pickle=False)}
-        if start[:2] == b"PK":
+        if is_npz:
             with np.load(path, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
-        content = path.read_bytes()
         return {"": _parse_idx(gzip.decompress(content) if start[:2] == b"\x1f\x8b" else content)}
     except FileNotFoundError:
         raise InputError(f"there is no file {path}") from None

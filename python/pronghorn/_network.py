@@ -684,10 +684,10 @@ class Client(Shaped):
     def predict(self, x: Inputs, *, progress: Progress | None = None) -> Floats:
         """The model's outputs `(images, *output_shape)` on images the server does not see.
 
-        `x` is taken as it is: preprocessed as the model wants it. Inputs that cannot be what the server's plan was made
-        for, such as bytes where it expects 0..1, are an `InputWarning`. Results beyond those of the server's samples,
-        and inputs with values far beyond the plan's range, are a `RangeWarning`; `last_beyond_samples` and
-        `last_clamped` say which.
+        `x` is taken as it is: preprocessed as the model wants it. No other thread may change it meanwhile. Inputs that
+        cannot be what the server's plan was made for, such as bytes where it expects 0..1, are an `InputWarning`.
+        Results beyond those of the server's samples, and inputs with values far beyond the plan's range, are a
+        `RangeWarning`; `last_beyond_samples` and `last_clamped` say which.
 
         Args:
             x: images `(images, *input_shape)`; or columns by their names, where the server's plan has these

@@ -257,15 +257,15 @@ def _npy(path: Path, open_file: Callable[[], IO[bytes]]) -> _Raw | None:
 def _npz(path: Path) -> _Raw | None:
     with zipfile.ZipFile(path) as archive:
         names = {name.removesuffix(".npy"): name for name in archive.namelist()}
-    images = names[pick(path, names, IMAGE_KEYS, "images")]
+    images = pick(path, names, IMAGE_KEYS, "images")
 
     def open_member() -> IO[bytes]:
-        return zipfile.ZipFile(path).open(images)
+        return zipfile.ZipFile(path).open(names[images])
 
     found = _npy(path, open_member)
     if found is None:
         return None
-    key = next((key for key in LABEL_KEYS if key in names), None)
+    key = next((key for key in LABEL_KEYS if key in names and key != images), None)
     if key is None:
         return found
     with np.load(path, allow_pickle=False) as archive:

@@ -12,7 +12,6 @@ use std::{
     },
 };
 
-use pronghorn_graph::oracle::OracleError;
 use pronghorn_plan::{CheckedPlan, bands::rows_of};
 use pronghorn_ring::Prime;
 use rayon::prelude::*;
@@ -53,22 +52,21 @@ impl Images {
                 elements,
             });
         }
-        let images = values.par_chunks(elements.max(1)).enumerate();
-        let deviates = images.map(|(index, image)| {
+        let images = values.par_chunks(elements.max(1));
+        let deviates = images.map(|image| {
             let checked = plan.check_finite(image);
-            checked.map_err(|error| error.behind(index, elements))?;
-            Ok(plan.deviates(image))
+            checked.is_ok().then(|| plan.deviates(image))
         });
-        // In their order, since the first error is the one to be told.
-        let deviates: Vec<Result<bool, OracleError>> = deviates.collect();
-        let deviates = deviates.into_iter().collect::<Result<_, _>>()?;
+        // A byte for each. Rows of tables are short.
+        let deviates: Vec<Option<bool>> = deviates.collect();
+        if let Some(first) = deviates.iter().position(Option::is_none) {
+            let checked = plan.check_finite(&values[first * elements..][..elements]);
+            checked.map_err(|error| error.behind(first, elements))?;
+        }
         let clamped: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
-        let input = plan.input();
-        let integers = match input.high.abs_diff(input.low) {
-            0..=0xff => Integers::Bytes(quantised(plan, values, &clamped, |word| word as u8)),
-            0x100..=0xffff => {
-                Integers::Halves(quantised(plan, values, &clamped, |word| word as u16))
-            }
+        let integers = match plan.input().distance_bytes() {
+            1 => Integers::Bytes(quantised(plan, values, &clamped, |word| word as u8)),
+            2 => Integers::Halves(quantised(plan, values, &clamped, |word| word as u16)),
             _ => Integers::Words(quantised(plan, values, &clamped, |word| word)),
         };
         Ok(Self {
@@ -76,7 +74,7 @@ impl Images {
             count,
             integers,
             clamped: clamped.into_iter().map(AtomicU32::into_inner).collect(),
-            deviates,
+            deviates: deviates.into_iter().flatten().collect(),
         })
     }
 
@@ -111,9 +109,14 @@ where
     let (elements, count) = (plan.input_len(), clamped.len());
     let low = plan.input().low;
     let mut integers = Zeroizing::new(vec![T::default(); values.len()]);
-    let tiles = integers.par_chunks_mut((TILE * count).max(1)).enumerate();
+    // Rows of tables have few elements, of which each thread gets some.
+    let together = elements.div_ceil(rayon::current_num_threads());
+    let together = together.clamp(1, TILE);
+    let tiles = integers
+        .par_chunks_mut((together * count).max(1))
+        .enumerate();
     tiles.for_each(|(index, integers)| {
-        let (first, rows) = (index * TILE, integers.len() / count);
+        let (first, rows) = (index * together, integers.len() / count);
         let mut tile = Zeroizing::new([[0; TILE]; TILE]);
         for start in (0..count).step_by(TILE) {
             let images = start..count.min(start + TILE);
@@ -243,7 +246,10 @@ fn widen<T: Copy + Into<u32>>(low: i32, distances: &[T], words: &mut [i32]) {
 mod tests {
     use std::collections::BTreeMap;
 
-    use pronghorn_graph::graph::{Graph, Tensor};
+    use pronghorn_graph::{
+        graph::{Graph, Tensor},
+        oracle::OracleError,
+    };
     use pronghorn_plan::{BuildOptions, Built, TrustLevel, build};
 
     use super::*;

@@ -123,6 +123,15 @@ impl ValueSpec {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Bytes of the distance of an integer to the smallest: 1, 2 or 4.
+    pub fn distance_bytes(&self) -> usize {
+        match self.high.abs_diff(self.low) {
+            0..=0xff => 1,
+            0x100..=0xffff => 2,
+            _ => 4,
+        }
+    }
 }
 
 /// Integer operators. All values fit in 32 bits; the passes refuse a graph where one would not.

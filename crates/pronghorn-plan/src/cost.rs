@@ -144,12 +144,24 @@ fn step_memory(plan: &CheckedPlan, index: usize, batch: usize) -> Memory {
 
 /// What each party holds at most while the steps of a batch run, and while each does.
 fn memories(plan: &CheckedPlan, batch: usize) -> (Memory, Vec<Memory>) {
-    in_bands(plan, batch).unwrap_or_else(|| {
+    let (most, each) = in_bands(plan, batch).unwrap_or_else(|| {
         let whole = |index| whole_memory(plan, index, batch);
         let each: Vec<_> = (0..plan.steps.len()).map(whole).collect();
         let most = each.iter().copied().fold(Memory::default(), Memory::most);
         (most, each)
-    })
+    });
+    let inputs = Memory {
+        server: 0,
+        client: input_bytes(plan, batch),
+    };
+    (most.plus(inputs), each)
+}
+
+/// Bytes of the inputs as the client keeps them.
+fn input_bytes(plan: &CheckedPlan, batch: usize) -> u64 {
+    let input = plan.input();
+    let image = input.len().saturating_mul(input.distance_bytes()) as u64;
+    image.saturating_mul(batch as u64)
 }
 
 /// The same of a batch that goes by bands.

@@ -243,8 +243,8 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Bytes that the parties hold for a batch that goes by bands: at most, and at most while each step
-/// works.
+/// Bytes that the parties hold for a batch that goes by bands, but for its inputs: at most, and at
+/// most while each step works.
 pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memory, Vec<Memory>) {
     let words = |value: usize, rows: usize| {
         let shape = &plan.steps[value].value.shape;
@@ -252,8 +252,7 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
         4 * (row as u64) * rows as u64 * batch as u64
     };
     let mut pieces: Vec<Vec<Range<usize>>> = vec![Vec::new(); plan.steps.len()];
-    pieces[0].push(0..rows_of(&plan.input().shape));
-    let mut shares = words(0, pieces[0][0].len());
+    let mut shares = 0;
     // What steps keep for their next bands: each, and all.
     let mut keeps = vec![Memory::default(); plan.steps.len()];
     let (mut kept, mut most) = (Memory::default(), Memory::default());
@@ -264,7 +263,8 @@ pub(crate) fn memory(plan: &CheckedPlan, batch: usize, bands: &[Band]) -> (Memor
     for band in bands {
         let inputs = &plan.steps[band.step].inputs;
         under_way = under_way.filter(|(other, _)| band.is_free_of(other, inputs));
-        // A piece that nobody reads again is moved, and any other rows are copied.
+        // A piece that nobody reads again is moved, and any other rows are copied. Those of the input
+        // are made anew.
         let copied = |(&input, (rows, &keep)): (&usize, (&Range<usize>, &usize))| {
             let is_moved = rows.end <= keep && pieces[input].contains(rows);
             if is_moved {
