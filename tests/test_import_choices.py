@@ -52,6 +52,27 @@ CHOICES: dict[str, list[NodeProto]] = {
         node("Mul", "x x", "s"),
         node("Where", "c s x", "y"),
     ],
+    "a sign and a logarithm": [
+        node("Sign", "x", "s"),
+        node("Abs", "x", "a"),
+        node("Add", "a one", "b"),
+        node("Log", "b", "l"),
+        node("Mul", "s l", "y"),
+    ],
+    "a sign and a root of the other side": [
+        node("Abs", "x", "a"),
+        node("Add", "a one", "b"),
+        node("Sqrt", "b", "r"),
+        node("Sub", "r one", "l"),
+        node("Sign", "x", "s"),
+        node("Mul", "l s", "y"),
+    ],
+    "as exporters write LpPool": [
+        node("Sign", "x", "s"),
+        node("Abs", "x", "a"),
+        node("Relu", "a", "r"),
+        node("Mul", "s r", "y"),
+    ],
     "clipped": [
         node("Greater", "x one", "c"),
         node("Where", "c one x", "m"),

@@ -917,6 +917,16 @@ def test_torch_modules_that_mix_images_are_refused(form: str) -> None:
         pronghorn.load(Mixing().eval(), samples=rows)
 
 
+@pytest.mark.parametrize("weight", [np.nan, np.inf])
+def test_torch_modules_with_weights_that_are_no_numbers_are_refused(weight: float) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+    torch.nn.init.constant_(module[0].weight, weight)
+    rows = np.random.default_rng(5).standard_normal((40, 4)).astype(np.float32)
+    with pytest.raises(UnsupportedModelError, match=r"0\.weight holds"):
+        pronghorn.load(module.eval(), samples=rows)
+
+
 @pytest.mark.parametrize("form", ["words", "words as floats", "zeros", "logarithm", "assertion"])
 def test_mixing_is_found_whatever_values_a_module_takes(form: str) -> None:
     """Made-up values that it refuses, and an example of equal numbers, tell nothing: samples do."""

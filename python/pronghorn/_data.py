@@ -378,9 +378,9 @@ def read_images(
     if path.suffix.lower() in IMAGE_SUFFIXES:
         return read_picture(path, shape, preprocessing), None, ()
     arrays = _read_arrays(path)
-    found = pick(path, arrays, IMAGE_KEYS, "images")
-    images = arrays[found] if categories.each else as_numbers(arrays[found], f"the values of {path}")
-    labels = next((arrays[key] for key in LABEL_KEYS if key in arrays and key != found), None)
+    name = pick(path, arrays, IMAGE_KEYS, "images")
+    images = arrays[name] if categories.each else as_numbers(arrays[name], f"the values of {path}")
+    labels = next((arrays[key] for key in LABEL_KEYS if key in arrays and key != name), None)
     return images, labels_beside(path) if labels is None else labels, ()
 
 

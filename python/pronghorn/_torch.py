@@ -178,6 +178,8 @@ class Case:
         """
         with _evaluating(self.module):
             apart, wanted = self._unlike()
+            if not apart:
+                return  # All its results are infinite or NaN, as with such weights.
             try:
                 together = {name: _joined([inputs[name] for inputs in apart]) for name in self.inputs}
                 found = _run(self.module, together) or {}

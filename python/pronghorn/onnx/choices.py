@@ -15,12 +15,16 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
+from pronghorn.onnx.reading import free_name
 from pronghorn.onnx.recognition import MOST_NODES, POINTS, POINTWISE, Points, evaluated
 from pronghorn.onnx.registry import name_of
 
 LARGER, SMALLER = ("Greater", "GreaterOrEqual"), ("Less", "LessOrEqual")
 
 LOGICAL = ("And", "Not", "Or")
+
+SIDES = ("zero", "above", "opposite")
+"""Of a product with a sign."""
 
 Makers = Mapping[str, NodeProto]
 
@@ -70,6 +74,33 @@ def choice(node: NodeProto, makers: Makers, constants: Constants) -> list[NodePr
         return [one] if one else _summed(node, value, pieces, rest, makers, constants)
     except (KeyError, ValueError, OverflowError):
         return None  # It is no function of one value, or it jumps.
+
+
+def signed(node: NodeProto, makers: Makers, constants: Constants) -> list[NodeProto] | None:
+    """The nodes that make `sign(x) * f(x)` without a sign; None where it jumps, or is none of one value.
+
+    It is a choice between `f(x)` and `-f(x)`. Exporters write an LpPool as `sign(x) * relu(|x|)`, which is `x`.
+    """
+    signs = [name for name in node.input if name in makers and name_of(makers[name]) == "Sign"]
+    if name_of(node) != "Mul" or len(signs) != 1:
+        return None
+    (sign,) = signs
+    (value,) = makers[sign].input
+    magnitude = next(name for name in node.input if name != sign)
+    try:
+        found = np.sign(POINTS) * _at(magnitude, value, POINTS, makers, constants)
+    except (KeyError, ValueError, OverflowError):
+        return None
+    if np.array_equal(found, POINTS):
+        return [helper.make_node("Identity", [value], node.output, name=node.name or node.output[0])]
+    zero, above, opposite = (free_name(f"{node.output[0]}/{role}", makers, constants) for role in SIDES)
+    own = {
+        above: helper.make_node("Greater", [value, zero], [above]),
+        opposite: helper.make_node("Neg", [magnitude], [opposite]),
+    }
+    chosen = helper.make_node("Where", [above, magnitude, opposite], node.output, name=node.name)
+    constants[zero] = np.zeros((), np.float32)
+    return choice(chosen, {**makers, **own}, constants)
 
 
 def _larger(node: NodeProto, makers: Makers) -> NodeProto | None:

@@ -191,6 +191,7 @@ POINTWISE: dict[str, Callable[[list[Points], dict[str, float]], Points]] = {
     "Where": lambda inputs, _: np.where(inputs[0] > 0, inputs[1], inputs[2]),
     "Abs": lambda inputs, _: np.abs(inputs[0]),
     "Neg": lambda inputs, _: -inputs[0],
+    "Sign": lambda inputs, _: np.sign(inputs[0]),
     "Exp": lambda inputs, _: np.exp(inputs[0]),
     "Log": lambda inputs, _: np.log(inputs[0]),
     "Sqrt": lambda inputs, _: np.sqrt(inputs[0]),
