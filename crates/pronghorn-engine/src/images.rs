@@ -74,7 +74,10 @@ impl Images {
             count,
             integers,
             clamped: clamped.into_iter().map(AtomicU32::into_inner).collect(),
-            deviates: deviates.into_iter().flatten().collect(),
+            deviates: deviates
+                .into_iter()
+                .map(Option::unwrap_or_default)
+                .collect(),
         })
     }
 
