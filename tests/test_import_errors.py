@@ -15,6 +15,7 @@ import pronghorn
 from helpers import check, floats, model, node
 from pronghorn.errors import InputError, ModelFileError, PronghornError, UnsupportedModelError
 from pronghorn.onnx import import_onnx
+from pronghorn.onnx.cutting import Network
 
 IMAGE = (1, 2, 6, 6)
 GEMM = {"w": floats(5, 3)}
@@ -515,6 +516,32 @@ def test_all_unsupported_operators_are_listed() -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     # One node alone is named already.
     assert "in the whole model" not in str(refused(model([node("LRN", "x", "y", size=3)], ("N", 5))))
+
+
+def test_distances_to_stored_rows_have_an_advice_of_their_own() -> None:
+    nodes = [helper.make_node("CDist", ["x", "rows"], ["y"], domain="com.microsoft", metric="sqeuclidean")]
+    proto = model(nodes, ("N", 5), {"rows": floats(3, 5)})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    error = str(refused(proto))
+    assert "distances to stored rows" in error
+    assert "onnxruntime" not in error
+
+
+def test_the_model_ends_at_no_value_of_sizes_alone() -> None:
+    """As GPT-2 picks the scores of a text's last word: `z[arange(len(z)), argmax(a)]`."""
+    nodes = [
+        node("MatMul", "x v", "a"),
+        node("MatMul", "x w", "z"),
+        node("ArgMax", "a", "i", axis=1, keepdims=1),
+        node("Shape", "x", "sizes"),
+        node("Gather", "sizes zero", "n"),
+        node("Range", "zero n one", "r"),
+        node("Unsqueeze", "r last", "u"),
+        node("Concat", "u i", "places", axis=1),
+        node("GatherND", "z places", "y"),
+    ]
+    network = Network(nodes, "x", number=lambda _: None, is_end=lambda _: False)
+    assert "(--output a --output z, output=['a', 'z'])" in network.advice("a")
 
 
 def test_tensors_of_too_many_dimensions_are_refused() -> None:

@@ -57,6 +57,10 @@ UNSUPPORTED = {
     "NonZero": ("the number of its results is computed from the data", CONTROL_FLOW),
     "If": ("what is computed depends on the data", CONTROL_FLOW),
     "Loop": ("what is computed depends on the data", CONTROL_FLOW),
+    "com.microsoft.CDist": (
+        "it computes distances to stored rows, as nearest neighbours and Gaussian processes do",
+        "train a linear model or a multilayer perceptron",
+    ),
     "Scan": (
         "it takes steps over the data, as distances to stored rows do in nearest neighbours and Gaussian processes",
         "train a linear model or a multilayer perceptron; export a loop over time without Scan",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import NodeProto
 
@@ -33,6 +33,9 @@ RESHAPING = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 MOVING = (*RESHAPING, "Slice", "Transpose")
 """Operators whose results are values of their input."""
+
+SIZES = ("Shape", "Size")
+"""Operators whose results follow from the sizes of their input."""
 
 WITH_CONSTANT = {
     "Add": "add {} to it",
@@ -102,7 +105,9 @@ class Network:
     def _read_by(self, rest: list[NodeProto]) -> set[str]:
         """The values from other nodes that some nodes read, but for those of the input itself."""
         made = {name for node in rest for name in node.output}
-        computed = {name for node in self._behind({self.source}) for name in node.output}
+        # What follows from sizes alone is no value of a network.
+        nodes = [node for node in self.nodes if name_of(node) not in SIZES]
+        computed = {name for node in replace(self, nodes=nodes)._behind({self.source}) for name in node.output}
         read = set[str]().union(*map(names_read, rest)) & computed - made
         return {name for name in read if self._moved_from(name) != self.source}
 
