@@ -140,7 +140,6 @@ where
 }
 
 /// The images of one batch.
-#[derive(Clone)]
 pub(crate) struct Part {
     images: Arc<Images>,
     range: Range<usize>,

@@ -107,11 +107,12 @@ def _with_rare(samples: Floats, columns: list[int]) -> tuple[Floats, npt.NDArray
     too.
     """
     flat = samples.reshape(len(samples), -1)
-    usual = np.partition(flat[:, columns], len(flat) // 2, axis=0)[len(flat) // 2]
-    away = np.abs(flat[:, columns] - usual)
+    read = flat[:, columns]
+    usual = np.partition(read, len(flat) // 2, axis=0)[len(flat) // 2]
+    away = np.abs(read - usual)
     others = {}
     for place in np.flatnonzero(np.count_nonzero(away, axis=0) < min(ROWS, len(flat) // 2)):
-        farthest = flat[away[:, place].argmax(), columns[place]]
+        farthest = read[away[:, place].argmax(), place]
         other = farthest if farthest != usual[place] else OTHERS.get(float(usual[place]))
         if other is not None:
             others[columns[place]] = other
