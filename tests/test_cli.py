@@ -20,7 +20,8 @@ import pronghorn
 from conftest import EXAMPLE
 from helpers import floats, model, node
 from pronghorn import _processes
-from pronghorn.cli import app
+from pronghorn._streams import Images
+from pronghorn.cli import app, wanted
 from pronghorn.cli.values import parse_shape, parse_size
 from pronghorn.errors import InputError, RunError
 from pronghorn_bench import machine
@@ -329,12 +330,48 @@ def test_two_processes_end_to_end(tmp_path: Path, mnist: tuple[np.ndarray, np.nd
         run("predict", str(tmp_path / "large.png"), *ask, "--short-side", "30")
         run("predict", DATA, *ask, "--plan-hash", "11" * 32, status=1)
         assert "all 64" in run("predict", DATA, *ask, "--plan-hash", "11" * 8, status=2)
+        check_parts(tmp_path, ask)
         check_scales(tmp_path, images, ask)
         check_full_output(tmp_path, pictures[0], ask)
         run("predict", pictures[0], *ask, "--out", str(tmp_path / "o.txt"), status=2)
         report = server.stop()
     assert report["peak_memory_bytes"] > 1 << 20
     run("predict", pictures[0], *ask, "--timeout", "2", status=1)
+
+
+def check_parts(folder: Path, ask: tuple[str, ...]) -> None:
+    """Large files are read in parts: with the results, names and accuracy of small ones, and their errors."""
+    pictures = folder / "pictures"
+    pictures.mkdir()
+    for index in range(2):
+        (folder / f"digit{index}.png").rename(pictures / f"digit{index}.png")
+    asked = [
+        ("predict", DATA, *ask, "--limit", "50", "--labels", DATA.replace("images-idx3", "labels-idx1"), "--json"),
+        ("predict", str(pictures), *ask, "--json"),
+    ]
+    whole = [json.loads(run(*each)) for each in asked]
+    values = np.zeros((9, 1, 28, 28), np.float32)
+    values[7, 0, 3, 4] = np.inf
+    np.save(folder / "infinite.npy", values)
+    sizes: list[int] = []
+    checked = Images.checked
+
+    def counted(images: Images, first: int, last: int) -> np.ndarray:
+        sizes.append(len(part := checked(images, first, last)))
+        return part
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wanted, "LARGE", 1000)
+        patch.setattr(wanted, "PART", 7 * 4 * 28 * 28)
+        patch.setattr(Images, "checked", counted)
+        parts = [json.loads(run(*each)) for each in asked]
+        assert sizes == [7] * 7 + [1, 2]
+        text = run("predict", str(folder / "infinite.npy"), *ask, status=2)
+    assert "infinite.npy[7] holds infinite values" in text
+    for one, other in zip(whole, parts, strict=True):
+        assert {**one, "runs": []} == {**other, "runs": []}
+    for index in range(2):
+        (pictures / f"digit{index}.png").rename(folder / f"digit{index}.png")
 
 
 def test_models_of_bytes_get_bytes(tmp_path: Path) -> None:

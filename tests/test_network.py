@@ -47,6 +47,52 @@ def fails(call: Callable[[], Any]) -> RunError:
     return caught.value
 
 
+# Inputs as integers.
+
+
+def test_quantised_inputs_are_predicted_as_they_are(little: pronghorn.Model) -> None:
+    x = inputs(40)
+    x[[3, 31]] *= 50
+    with pronghorn.serve(little, "127.0.0.1:0", TRUST) as server, pronghorn.connect(server.address, TRUST) as client:
+        with pytest.warns(pronghorn.RangeWarning, match="2 of 40"):
+            wanted = client.predict(x)
+        far, stats = client.last_clamped, client.last_stats
+        parts = (x[first : first + 7].astype(np.float64) for first in range(0, 40, 7))
+        for quantised in (client.quantise(x), client.quantise(parts), client.quantise(iter([x.tolist()]))):
+            assert len(quantised) == 40
+            for _ in range(2):
+                with pytest.warns(pronghorn.RangeWarning, match="2 of 40"):
+                    np.testing.assert_array_equal(client.predict(quantised), wanted)
+                np.testing.assert_array_equal(client.last_clamped, far)
+                assert client.last_stats is not None
+                assert stats is not None
+                assert client.last_stats.clamped_inputs == stats.clamped_inputs > 0
+        with pytest.warns(pronghorn.RangeWarning):
+            np.testing.assert_array_equal(client.classify(quantised).outputs, wanted)
+        assert far is not None
+        assert np.flatnonzero(far).tolist() == [3, 31]
+        with pytest.raises(InputError, match="no images"):
+            client.quantise(iter([]))
+        with pytest.raises(InputError, match="shape"):
+            client.quantise(iter([x, x[:, :5]]))
+        with pytest.raises(InputError, match="NaN"):
+            client.quantise(iter([x, x * np.nan]))
+
+
+def test_inputs_of_another_plan_are_refused(little: pronghorn.Model) -> None:
+    x = inputs(5)
+    other = little.changed(input_range=(-2, 2))
+    with pronghorn.serve(little, "127.0.0.1:0", TRUST) as server, pronghorn.connect(server.address, TRUST) as client:
+        with (
+            pronghorn.serve(other, "127.0.0.1:0", TRUST) as second,
+            pronghorn.connect(second.address, TRUST) as stranger,
+        ):
+            quantised = stranger.quantise(x)
+        with pytest.raises(InputError, match="another plan"):
+            client.predict(quantised)
+        client.predict(x)
+
+
 # Errors for programs.
 
 

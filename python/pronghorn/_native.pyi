@@ -4,7 +4,7 @@ Long calls let Python act on signals, and call `progress` with images done and i
 either cancels them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,12 @@ class Cancel:
     def set(self) -> None:
         """Ends it, now and for good."""
 
+class Quantised:
+    """Images as a plan's integers, made by `Client.quantise`."""
+    @staticmethod
+    def joined(parts: Sequence[Quantised]) -> Quantised:
+        """The images of all parts, one after the other, which are of one plan."""
+
 class Client:
     """A connection to a server."""
     def __init__(
@@ -211,8 +217,10 @@ class Client:
         """Waits so many seconds at most until they are; whether they are."""
     def refill_error(self) -> str | None:
         """Why they are not kept any more, until the next prediction; told once."""
+    def quantise(self, inputs: NDArray[np.float32]) -> Quantised:
+        """Images as the plan's integers."""
     def predict(
-        self, inputs: NDArray[np.float32], progress: Progress | None = None
+        self, inputs: Quantised, progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], list[bool] | None, dict[str, Any], str | None]:
         """The outputs, which images' are beyond those of the server's samples (None where the plan does not say), their
         costs, and why the store did not keep what the server published.

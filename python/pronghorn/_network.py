@@ -6,7 +6,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -528,6 +528,23 @@ def _check_hash(plan_hash: str) -> None:
         )
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class Quantised:
+    """Inputs as the integers of a plan: made by `Client.quantise`. Secret as the inputs are."""
+
+    plan_hash: str
+    """The plan's."""
+    images: int
+    """How many there are."""
+    far: npt.NDArray[np.bool_]
+    """Which have values far beyond the plan's range."""
+    core: _native.Quantised
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self.images
+
+
 class Client(Shaped):
     """A connection to a server. A context manager: closed at the end of `with`.
 
@@ -681,7 +698,30 @@ class Client(Shaped):
             if time.monotonic() >= deadline:
                 return False
 
-    def predict(self, x: Inputs, *, progress: Progress | None = None) -> Floats:
+    def quantise(self, x: Inputs | Iterator[Inputs]) -> Quantised:
+        """Inputs as the integers of the server's plan, which `predict` and `classify` take in place of `x`.
+
+        A value takes one byte or two in most plans, and four in an array. So whoever predicts thousands of pictures can
+        let the array go before the prediction begins, or never have all in memory. Nothing is sent.
+
+        Args:
+            x: as in `predict`; or an iterator over parts of them, such as `iter(batches)`.
+
+        Raises:
+            InputError: `x` is not `(images, *input_shape)`, or there are no images.
+        """
+        if not isinstance(x, Iterator):
+            return self._quantise(x, stacklevel=3)
+        parts: list[Quantised] = []
+        for part in x:
+            parts.append(self._quantise(part, stacklevel=3))
+        if not parts:
+            raise InputError("there are no images")
+        far = np.concatenate([part.far for part in parts])
+        core = _native.Quantised.joined([part.core for part in parts])
+        return Quantised(self.plan_hash, len(far), far, core)
+
+    def predict(self, x: Inputs | Quantised, *, progress: Progress | None = None) -> Floats:
         """The model's outputs `(images, *output_shape)` on images the server does not see.
 
         `x` is taken as it is: preprocessed as the model wants it. No other thread may change it meanwhile. Inputs that
@@ -691,18 +731,21 @@ class Client(Shaped):
 
         Args:
             x: images `(images, *input_shape)`; or columns by their names, where the server's plan has these
-                (`columns`). It has no names of other inputs: of a model of several give rows of `Model.join`.
+                (`columns`). It has no names of other inputs: of a model of several give rows of `Model.join`. Or what
+                `quantise` made of them.
             progress: called with images done and images in all, first with 0.0 before anything is sent. An exception
                 in it cancels the prediction and is raised here. So is an interrupt. The session is over then, unless it
                 was the first call: after that the client goes on.
 
         Raises:
-            InputError: `x` is not `(images, *input_shape)`.
+            InputError: `x` is not `(images, *input_shape)`, or was quantised for another plan.
             RunError: the session failed.
         """
         return self._predict(x, progress)
 
-    def classify(self, x: Inputs, *, outputs: str | None = None, progress: Progress | None = None) -> Predictions:
+    def classify(
+        self, x: Inputs | Quantised, *, outputs: str | None = None, progress: Progress | None = None
+    ) -> Predictions:
         """The same with what the outputs mean: `classes`, `probabilities` and `top(k)` beside `outputs`.
 
         Args:
@@ -720,20 +763,30 @@ class Client(Shaped):
         found = reader(finish, kind, plan["class_names"], shapes)(self._predict(x, progress))
         return replace(found, beyond_samples=self.last_beyond_samples, clamped=self.last_clamped)
 
-    def _predict(self, x: Inputs, progress: Progress | None) -> Floats:
-        _check.callback("progress", progress)
+    def _quantise(self, x: Inputs, stacklevel: int) -> Quantised:
         inputs = as_inputs(x, self.network_shape, columns=self.columns, categories=self.categories)
         bounds = planned_bounds(self.plan_json())
-        warn_of_scale(inputs, bounds, stacklevel=3)
+        warn_of_scale(inputs, bounds, stacklevel)
         # Before the prediction: the time after it is the same whether a check has failed or not.
-        self.last_clamped = clamped(inputs, bounds)
+        far = clamped(inputs, bounds)
         with native_errors(RunError):
-            outputs, beyond, found, unkept = self._core.predict(inputs, progress)
+            return Quantised(self.plan_hash, len(inputs), far, self._core.quantise(inputs))
+
+    def _predict(self, x: Inputs | Quantised, progress: Progress | None) -> Floats:
+        _check.callback("progress", progress)
+        inputs = x if isinstance(x, Quantised) else self._quantise(x, stacklevel=4)
+        if inputs.plan_hash != self.plan_hash:
+            raise InputError(
+                "these inputs were quantised for another plan\n  what to do: quantise them with this client"
+            )
+        self.last_clamped = inputs.far
+        with native_errors(RunError):
+            outputs, beyond, found, unkept = self._core.predict(inputs.core, progress)
         self.last_beyond_samples = None if beyond is None else np.array(beyond, np.bool_)
         count = None if beyond is None else sum(beyond)
-        self.last_stats = Stats.of(len(inputs), {**found, "beyond_samples": count})
+        self.last_stats = Stats.of(inputs.images, {**found, "beyond_samples": count})
         if count:
-            warnings.warn(beyond_samples(count, len(inputs)), RangeWarning, stacklevel=3)
+            warnings.warn(beyond_samples(count, inputs.images), RangeWarning, stacklevel=3)
         if problem := clamped_text(self.last_clamped):
             warnings.warn(problem, RangeWarning, stacklevel=3)
         if unkept is not None:

@@ -94,6 +94,18 @@ class Images:
         parts = [each.read(start, end) for each, start, end in self._parts(first, last)]
         return np.concatenate(parts) if len(parts) != 1 else parts[0]
 
+    def checked(self, first: int, last: int) -> Floats:
+        """A part of them.
+
+        Raises:
+            InputError: one holds no number.
+        """
+        part = self[first:last]
+        finite = np.isfinite(part.reshape(len(part), -1)).all(axis=1)
+        if not finite.all():
+            raise InputError(f"{self.titles(first, last)[int(finite.argmin())]} holds infinite values or NaN")
+        return part
+
     def titles(self, first: int, last: int) -> list[str]:
         """What to call a part of them."""
         return [title for each, start, end in self._parts(first, last) for title in each.titles(start, end)]

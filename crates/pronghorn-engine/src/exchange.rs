@@ -307,11 +307,25 @@ pub trait Protocol {
     /// The party.
     const PARTY: Party;
 
-    /// Appends this party's message to `out`.
+    /// Writes this party's message to `out`, which is empty.
     ///
     /// # Errors
     /// When it cannot be made.
     fn make(&mut self, turn: Turn, _out: &mut Vec<u8>) -> Result<(), EngineError> {
+        Err(turn.unknown())
+    }
+
+    /// Whether this party writes messages of this name into memory of their length, by
+    /// [`Protocol::fill`]: that need not be cleared then.
+    fn fills(&self, _name: &'static str) -> bool {
+        false
+    }
+
+    /// Writes every byte of such a message. What `out` has means nothing.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    fn fill(&mut self, turn: Turn, _out: &mut [u8]) -> Result<(), EngineError> {
         Err(turn.unknown())
     }
 
@@ -492,15 +506,21 @@ impl<P: Protocol> Exchange<P> {
         (turn, length): (Turn, Length),
         out: &mut Vec<u8>,
     ) -> Result<(), EngineError> {
-        let start = out.len();
+        if let Length::Exactly(bytes) = length
+            && self.protocol.fills(turn.name)
+        {
+            out.resize(bytes, 0);
+            return self.protocol.fill(turn, out);
+        }
+        out.clear();
         self.protocol.make(turn, out)?;
         debug_assert!(
-            length.allows(out.len() - start),
+            length.allows(out.len()),
             "step {}: {} {} has {} bytes, and {length:?} by its list",
             self.messages.step,
             turn.name,
             turn.index,
-            out.len() - start
+            out.len()
         );
         Ok(())
     }

@@ -26,9 +26,15 @@ const TILE: usize = 64;
 pub struct Images {
     plan: CheckedPlan,
     count: usize,
-    integers: Integers,
+    chunks: Vec<Arc<Chunk>>,
     clamped: Vec<u32>,
     deviates: Vec<bool>,
+}
+
+/// Images that were made together.
+struct Chunk {
+    count: usize,
+    integers: Integers,
 }
 
 /// Distances to the lowest integer, `[element][image]`; wiped on drop.
@@ -72,11 +78,34 @@ impl Images {
         Ok(Self {
             plan: plan.clone(),
             count,
-            integers,
+            chunks: vec![Arc::new(Chunk { count, integers })],
             clamped: clamped.into_iter().map(AtomicU32::into_inner).collect(),
             deviates: deviates
                 .into_iter()
                 .map(Option::unwrap_or_default)
+                .collect(),
+        })
+    }
+
+    /// The images of all, one after the other; none where two are of different plans, or there are
+    /// none. Shares their memory.
+    pub fn joined(all: &[&Self]) -> Option<Self> {
+        let (first, hash) = (all.first()?, all.first()?.plan.hash());
+        let are_alike = all.iter().all(|images| images.plan.hash() == hash);
+        are_alike.then(|| Self {
+            plan: first.plan.clone(),
+            count: all.iter().map(|images| images.count).sum(),
+            chunks: all
+                .iter()
+                .flat_map(|images| images.chunks.clone())
+                .collect(),
+            clamped: all
+                .iter()
+                .flat_map(|images| images.clamped.clone())
+                .collect(),
+            deviates: all
+                .iter()
+                .flat_map(|images| images.deviates.clone())
                 .collect(),
         })
     }
@@ -218,17 +247,21 @@ impl Part {
 
     /// The words of an element.
     fn widen(&self, element: usize, words: &mut [i32]) {
-        let Images {
-            plan,
-            count,
-            integers,
-            ..
-        } = &*self.images;
-        let (low, first) = (plan.input().low, element * count + self.range.start);
-        match integers {
-            Integers::Bytes(bytes) => widen(low, &bytes[first..], words),
-            Integers::Halves(halves) => widen(low, &halves[first..], words),
-            Integers::Words(distances) => widen(low, &distances[first..], words),
+        let (low, mut first) = (self.images.plan.input().low, 0);
+        for chunk in &self.images.chunks {
+            let all = first..first + chunk.count;
+            let both = all.start.max(self.range.start)..all.end.min(self.range.end);
+            first = all.end;
+            if both.is_empty() {
+                continue;
+            }
+            let words = &mut words[both.start - self.range.start..][..both.len()];
+            let at = element * chunk.count + both.start - all.start;
+            match &chunk.integers {
+                Integers::Bytes(bytes) => widen(low, &bytes[at..], words),
+                Integers::Halves(halves) => widen(low, &halves[at..], words),
+                Integers::Words(distances) => widen(low, &distances[at..], words),
+            }
         }
         if let Some(prime) = &self.prime {
             let reduced = |word: i32| prime.from_i64(word.into()) as i32;
@@ -299,10 +332,20 @@ mod tests {
                 assert!(whole.row(element).iter().eq(of_images), "{element}");
             }
             let some = images / 3..images - images / 4;
-            let those = Part::new(quantised.clone(), some.clone()).expect("a part");
-            let those = those.whole();
-            for element in 0..ALL {
-                assert!(those.row(element) == &whole.row(element)[some.clone()]);
+            let parts = [0..some.start, some.start..some.start, some.start..images];
+            let of_part = |part: std::ops::Range<usize>| {
+                let values = &values[part.start * ALL..part.end * ALL];
+                Images::new(&built.plan, values, part.len()).expect("images")
+            };
+            let parts = parts.map(of_part);
+            let joined = Images::joined(&parts.each_ref()).expect("one plan");
+            assert_eq!(joined.count(), images);
+            for all in [quantised.clone(), Arc::new(joined)] {
+                let those = Part::new(all, some.clone()).expect("a part");
+                let those = those.whole();
+                for element in 0..ALL {
+                    assert!(those.row(element) == &whole.row(element)[some.clone()]);
+                }
             }
             for rows in [0..1, 1..5, 4..5, 0..5] {
                 let part = part.rows(&rows, &pool);

@@ -20,6 +20,7 @@ use crate::{
     connection::Shelf,
     error::EngineError,
     machine::{Carry, Made, Prepared},
+    pool::Pool,
     protocol::{At, Compile, Next, Side},
     share::{Batch, Share},
     simd,
@@ -90,8 +91,47 @@ impl LocalSide {
         }
     }
 
+    /// The part of a sum over all rows that is there with a band's: the value with the last of them.
+    fn fold(
+        &self,
+        band: &Band,
+        inputs: Vec<Share>,
+        before: Option<Carry>,
+        batch: usize,
+        pool: &Pool<i32>,
+    ) -> Made {
+        let (mut rows, mut multiplier) = (self.of_band(band, Vec::new()), 1);
+        rows.value = self.value.clone();
+        if let LocalOp::SumPool {
+            window,
+            multipliers,
+        } = &mut rows.op
+        {
+            window.kernel[0] = band.window.len();
+            multiplier = std::mem::replace(multipliers, vec![1])[0];
+        }
+        let Share::Words(mut sums) = rows.on(inputs, batch, pool) else {
+            return Made::share(Share::Zero);
+        };
+        let before = before.and_then(|before| before.downcast::<Batch>().ok());
+        let is_last = !band.rows.is_empty();
+        let rows = sums.words_mut().par_chunks_mut(batch).enumerate();
+        rows.for_each(|(element, row)| {
+            if let Some(before) = &before {
+                self.arithmetic.add_shifted(row, before.row(element), 0);
+            }
+            if is_last {
+                self.arithmetic.scale(row, multiplier);
+            }
+        });
+        match is_last {
+            true => Made::share(Share::Words(sums)),
+            false => Made::share(Share::Zero).carrying(sums),
+        }
+    }
+
     /// On one party's shares. Zeros stay zeros.
-    fn on(&self, shares: Vec<Share>, batch: usize) -> Share {
+    fn on(&self, shares: Vec<Share>, batch: usize, pool: &Pool<i32>) -> Share {
         if shares.iter().all(|share| matches!(share, Share::Zero)) {
             return Share::Zero;
         }
@@ -110,6 +150,7 @@ impl LocalSide {
             &words,
             &self.value,
             self.arithmetic,
+            pool,
         ))
     }
 }
@@ -121,7 +162,8 @@ impl Side for LocalSide {
         inputs: Vec<Share>,
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
-        Ok(Next::Made(Made::share(self.on(inputs, at.batch))))
+        let value = self.on(inputs, at.batch, &Pool::default());
+        Ok(Next::Made(Made::share(value)))
     }
 
     fn band(
@@ -129,17 +171,23 @@ impl Side for LocalSide {
         at: &At<'_>,
         band: &Band,
         inputs: Vec<Share>,
-        _carry: Option<Carry>,
+        carry: Option<Carry>,
     ) -> Result<Next, EngineError> {
+        let (step, pool) = (at.plan.steps[band.step].kind.as_step(), at.shelf.at(0));
+        if step.folds(&at.plan.place(band.step)) {
+            return Ok(Next::Made(self.fold(band, inputs, carry, at.batch, &pool)));
+        }
         let Some(windows) = windows(at.plan, band) else {
             return self.online(at, inputs, None);
         };
         let side = self.of_band(band, windows);
-        Ok(Next::Made(Made::share(side.on(inputs, at.batch))))
+        let value = side.on(inputs, at.batch, &pool);
+        Ok(Next::Made(Made::share(value)))
     }
 
     fn offline(&self, at: &At<'_>, inputs: Vec<Share>) -> Result<Next, EngineError> {
-        Ok(Next::Made(Made::share(self.on(inputs, at.batch))))
+        let value = self.on(inputs, at.batch, &Pool::default());
+        Ok(Next::Made(Made::share(value)))
     }
 }
 
@@ -224,36 +272,50 @@ pub(crate) fn apply(
     inputs: &[Batch],
     output: &ValueSpec,
     words: Arithmetic,
+    pool: &Pool<i32>,
 ) -> Batch {
     match op {
-        LocalOp::Add { left_shift } => add(left_shift, inputs, words),
+        LocalOp::Add { left_shift } => add(left_shift, inputs, words, pool),
         LocalOp::SumPool {
             window,
             multipliers,
-        } => sum_pool(window, multipliers, &specs[0].shape, &inputs[0], words),
+        } => sum_pool(
+            window,
+            multipliers,
+            &specs[0].shape,
+            &inputs[0],
+            words,
+            pool,
+        ),
         LocalOp::Concat { left_shift, .. } => {
-            rearrange(op, left_shift, specs, inputs, output, words)
+            rearrange(op, left_shift, specs, inputs, output, words, pool)
         }
         LocalOp::Reshape => inputs[0].clone(),
         LocalOp::Pad { .. } | LocalOp::Transpose { .. } | LocalOp::Take { .. } => {
-            rearrange(op, &[0], specs, inputs, output, words)
+            rearrange(op, &[0], specs, inputs, output, words, pool)
         }
     }
 }
 
 /// Rows of a new value, each filled by its index, in parallel; rows start as zeros.
-fn rows(elements: usize, images: usize, fill: impl Fn(usize, &mut [i32]) + Sync) -> Batch {
-    let mut batch = Batch::zeros(elements, images);
-    batch
-        .words_mut()
-        .par_chunks_mut(images)
-        .enumerate()
-        .for_each(|(element, row)| fill(element, row));
+fn rows(
+    pool: &Pool<i32>,
+    elements: usize,
+    images: usize,
+    fill: impl Fn(usize, &mut [i32]) + Sync,
+) -> Batch {
+    let mut batch = Batch::of_pool(pool, elements, images);
+    let rows = batch.words_mut().par_chunks_mut(images).enumerate();
+    rows.for_each(|(element, row)| {
+        row.fill(0);
+        fill(element, row);
+    });
     batch
 }
 
-fn add(left_shift: &[u32; 2], inputs: &[Batch], words: Arithmetic) -> Batch {
-    rows(inputs[0].elements(), inputs[0].images(), |element, row| {
+fn add(left_shift: &[u32; 2], inputs: &[Batch], words: Arithmetic, pool: &Pool<i32>) -> Batch {
+    let (elements, images) = (inputs[0].elements(), inputs[0].images());
+    rows(pool, elements, images, |element, row| {
         for (input, &shift) in inputs.iter().zip(left_shift) {
             words.add_shifted(row, input.row(element), shift);
         }
@@ -267,10 +329,11 @@ fn rearrange(
     inputs: &[Batch],
     output: &ValueSpec,
     words: Arithmetic,
+    pool: &Pool<i32>,
 ) -> Batch {
     let shapes: Vec<&[usize]> = specs.iter().map(|spec| spec.shape.as_slice()).collect();
     let sources = op.sources(&shapes).unwrap_or_default();
-    rows(output.len(), inputs[0].images(), |element, row| {
+    rows(pool, output.len(), inputs[0].images(), |element, row| {
         if let Some(source) = sources[element] {
             let input = inputs[source.input].row(source.index);
             words.add_shifted(row, input, left_shift[source.input]);
@@ -284,11 +347,13 @@ fn sum_pool(
     shape: &[usize],
     input: &Batch,
     words: Arithmetic,
+    pool: &Pool<i32>,
 ) -> Batch {
-    let (pool, [height, width]) = Pool::new(window, shape);
+    let (pooling, [height, width]) = Pooling::new(window, shape);
     let positions = height * width;
-    rows(pool.channels * positions, input.images(), |element, row| {
-        for source in pool.sources(element) {
+    let elements = pooling.channels * positions;
+    rows(pool, elements, input.images(), |element, row| {
+        for source in pooling.sources(element) {
             words.add_shifted(row, input.row(source), 0);
         }
         let multiplier = multipliers[if multipliers.len() == 1 {
@@ -302,30 +367,33 @@ fn sum_pool(
 
 /// Maximum over each window; not linear, so for values in the clear only. Also the shape of the
 /// result.
-pub(crate) fn max_pool(window: &Window, shape: &[usize], input: &Batch) -> (Batch, Vec<usize>) {
-    let (pool, [height, width]) = Pool::new(window, shape);
-    let pooled = rows(
-        pool.channels * height * width,
-        input.images(),
-        |element, row| {
-            row.fill(i32::MIN);
-            for source in pool.sources(element) {
-                simd::maximum(SimdLevel::detect(), row, input.row(source));
-            }
-        },
-    );
-    (pooled, vec![pool.channels, height, width])
+pub(crate) fn max_pool(
+    window: &Window,
+    shape: &[usize],
+    input: &Batch,
+    pool: &Pool<i32>,
+) -> (Batch, Vec<usize>) {
+    let (pooling, [height, width]) = Pooling::new(window, shape);
+    let shape = vec![pooling.channels, height, width];
+    let elements = shape.iter().product();
+    let pooled = rows(pool, elements, input.images(), |element, row| {
+        row.fill(i32::MIN);
+        for source in pooling.sources(element) {
+            simd::maximum(SimdLevel::detect(), row, input.row(source));
+        }
+    });
+    (pooled, shape)
 }
 
 /// A pooling over an image, for plans that are validated.
-struct Pool<'a> {
+struct Pooling<'a> {
     window: &'a Window,
     channels: usize,
     input: [usize; 2],
     output: [usize; 2],
 }
 
-impl<'a> Pool<'a> {
+impl<'a> Pooling<'a> {
     fn new(window: &'a Window, shape: &[usize]) -> (Self, [usize; 2]) {
         let input = [shape[1], shape[2]];
         let output = window.pool_output(input).expect("plans are validated");

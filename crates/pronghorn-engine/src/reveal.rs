@@ -25,6 +25,7 @@ use crate::{
     error::EngineError,
     local,
     machine::{Carry, Made, Prepared},
+    pool::Pool,
     protocol::{At, Compile, Next, Side, ZeroSide, first},
     share::{Batch, Share},
     simd,
@@ -66,7 +67,8 @@ impl Side for ClientSide {
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
         let value = first(inputs).into_words(&self.step)?;
-        let value = apply(&self.ops, &self.input.shape, value, at.saturated);
+        let (shape, pool) = (&self.input.shape, Pool::default());
+        let value = apply(&self.ops, shape, value, at.saturated, &pool);
         Ok(Next::Made(Made::share(Share::Words(value))))
     }
 
@@ -91,18 +93,24 @@ impl Side for ClientSide {
         let ops: Vec<_> = self.ops.iter().map(of_band).collect();
         let value = first(inputs).into_words(&self.step)?;
         let shape = [*channels, band.window.len(), *width];
-        let value = apply(&ops, &shape, value, at.saturated);
+        let value = apply(&ops, &shape, value, at.saturated, &at.shelf.at(0));
         Ok(Next::Made(Made::share(Share::Words(value))))
     }
 }
 
 /// Applies `ops` in order to a value of that shape. Counts words brought to a bound that the
 /// samples set.
-fn apply(ops: &[ActivationOp], shape: &[usize], mut value: Batch, saturated: &AtomicU64) -> Batch {
+fn apply(
+    ops: &[ActivationOp],
+    shape: &[usize],
+    mut value: Batch,
+    saturated: &AtomicU64,
+    pool: &Pool<i32>,
+) -> Batch {
     let mut shape = shape.to_vec();
     for chain in ops.chunk_by(|a, b| is_elementwise(a) && is_elementwise(b)) {
         if let [ActivationOp::MaxPool { window }] = chain {
-            (value, shape) = local::max_pool(window, &shape, &value);
+            (value, shape) = local::max_pool(window, &shape, &value, pool);
             continue;
         }
         let images = value.images();

@@ -40,8 +40,11 @@ impl Pieces {
         }
     }
 
-    /// Adds the next rows.
+    /// Adds the next rows, if there are any.
     pub fn push(&mut self, rows: Range<usize>, share: Share) {
+        if rows.is_empty() {
+            return;
+        }
         if let Share::Words(words) = &share {
             self.images = Some(words.images());
         }

@@ -43,6 +43,7 @@ fn every_middle_equals_the_oracle() {
         AveragePool,
         Residual,
         Concat,
+        Means,
         Gate,
         Takes,
     ];

@@ -28,7 +28,7 @@ pub trait Machine {
     /// What it waits for now.
     fn want(&self) -> Want;
 
-    /// Appends exactly one message to `out`.
+    /// Writes exactly one message to `out`, in place of what that has.
     ///
     /// # Errors
     /// When it is not this party's turn to send, or no message can be made.
@@ -48,7 +48,7 @@ pub trait Machine {
         None
     }
 
-    /// Appends the message of [`Machine::ahead`] to `out`.
+    /// Writes the message of [`Machine::ahead`] to `out`, in place of what that has.
     ///
     /// # Errors
     /// As [`Machine::send`].

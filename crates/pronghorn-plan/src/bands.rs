@@ -14,8 +14,9 @@
 //!
 //! A step whose value is no image of rows, such as a dense layer or a transposition, takes its
 //! inputs whole and makes its value whole, in one band. Where all steps do, there is no order but
-//! that of the steps.
+//! that of the steps. A sum over all rows, such as a global mean, takes rows as they come.
 
+mod folds;
 pub mod height;
 pub mod order;
 
@@ -67,7 +68,7 @@ impl Rows {
 pub struct Band {
     /// The step.
     pub step: usize,
-    /// The rows of its value.
+    /// The rows of its value. None where a sum over rows of the input has others to come.
     pub rows: Range<usize>,
     /// The rows of its input from which they follow.
     pub window: Range<usize>,

@@ -235,6 +235,12 @@ pub trait StepPlan: ShareRules {
         None
     }
 
+    /// Whether the value, of one row, is a sum over the rows of the only input, which the step can
+    /// take some at a time.
+    fn folds(&self, _place: &Place<'_>) -> bool {
+        false
+    }
+
     /// Whether the protocol keeps rows of its input that it has read, for later bands.
     fn keeps_rows(&self) -> bool {
         false

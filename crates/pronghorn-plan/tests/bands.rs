@@ -16,6 +16,7 @@ fn plans(band_bytes: u64) -> Vec<CheckedPlan> {
         AveragePool,
         Residual,
         Concat,
+        Means,
         Gate,
         Takes,
     ];
@@ -36,7 +37,9 @@ fn rows_are_made_once_and_read_when_there() {
         for band in &bands {
             let step = &plan.steps[band.step];
             assert_eq!(band.rows.start, made[band.step]);
-            assert!(!band.rows.is_empty());
+            let is_part = step.kind.as_step().folds(&plan.place(band.step))
+                && band.window.end < rows_of(&plan.steps[step.inputs[0]].value.shape);
+            assert_eq!(band.rows.is_empty(), is_part);
             for (place, (&input, rows)) in step.inputs.iter().zip(&band.reads).enumerate() {
                 assert!(rows.end <= made[input], "{band:?}");
                 assert!(rows.start >= needed[input], "{band:?} was dropped");
@@ -56,6 +59,41 @@ fn rows_are_made_once_and_read_when_there() {
         }
         for (index, step) in plan.steps.iter().enumerate() {
             assert_eq!(made[index], rows_of(&step.value.shape), "step {index}");
+        }
+    }
+}
+
+/// Sums over all rows take them as they come, so that no value waits for them. Nothing else is made
+/// in another order.
+#[test]
+fn means_take_rows_as_they_come() {
+    let built = plan(&around(Middle::Means), options(TrustLevel::ClientAided));
+    let plan = in_bands(built, 1 << 10).plan;
+    let bands = bands::order::bands(&plan, 7).expect("the plan goes by bands");
+    let folds = |step: usize| plan.steps[step].kind.as_step().folds(&plan.place(step));
+    let steps: Vec<usize> = (0..plan.steps.len()).filter(|&step| folds(step)).collect();
+    assert_eq!(steps.len(), 2);
+    for step in steps {
+        let of_step: Vec<&Band> = bands.iter().filter(|band| band.step == step).collect();
+        assert!(of_step.len() > 1, "{of_step:?}");
+        let reads = of_step.iter().flat_map(|band| band.reads[0].clone());
+        assert!(reads.eq(0..4), "each row once");
+        let last = of_step.len() - 1;
+        for (at, band) in of_step.iter().enumerate() {
+            assert_eq!(band.rows.len(), usize::from(at == last));
+        }
+        // The band before makes the rows, or the one before that where messages are under way.
+        for (at, band) in bands
+            .iter()
+            .enumerate()
+            .filter(|(_, band)| band.step == step)
+        {
+            let input = plan.steps[step].inputs[0];
+            let makes = |other: &Band| other.step == input && other.rows == band.window;
+            assert!(
+                bands[at.saturating_sub(4)..at].iter().any(makes),
+                "{band:?}"
+            );
         }
     }
 }

@@ -50,6 +50,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<model::Compiled>()?;
     module.add_class::<network::Server>()?;
     module.add_class::<network::Client>()?;
+    module.add_class::<network::Quantised>()?;
     module.add_class::<watch::Cancel>()?;
     module.add_class::<multikey::Plan>()?;
     module.add_class::<multikey::Cloud>()?;

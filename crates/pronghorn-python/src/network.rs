@@ -598,24 +598,32 @@ impl Client {
         Ok(error.map(|error| in_words(&error)))
     }
 
+    /// Images as the plan's integers, for predictions.
+    fn quantise(&self, py: Python<'_>, inputs: PyReadonlyArrayDyn<'_, f32>) -> PyResult<Quantised> {
+        self.home.check(CONNECTED)?;
+        let (values, images) = array::values(&inputs, &self.input_shape())?;
+        fork::compute()?;
+        let made = py.detach(|| session::Inputs::new(&self.plan, values, images));
+        Ok(Quantised(Mutex::new(made.map_err(advised)?)))
+    }
+
     #[pyo3(signature = (inputs, progress=None))]
     fn predict<'py>(
         &self,
         py: Python<'py>,
-        inputs: PyReadonlyArrayDyn<'py, f32>,
+        inputs: &Quantised,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Predicted<'py>> {
         self.home.check(CONNECTED)?;
-        let (values, images) = array::values(&inputs, &self.input_shape())?;
         fork::compute()?;
-        let quantised = py.detach(|| session::Inputs::new(&self.plan, values, images));
-        let quantised = quantised.map_err(advised)?;
+        let inputs = inputs.take()?;
+        let images = inputs.count();
         let client = self.client.clone();
         let callback = Callback::new(progress, images);
         let prediction = watched(py, callback, &self.watch, move |watch| {
             let mut client = client.lock().map_err(native)?;
             client
-                .predict_inputs(quantised, &mut |now| watch.report(now.done))
+                .predict_inputs(inputs, &mut |now| watch.report(now.done))
                 .map_err(advised)
         })?;
         let stats = stats_dict(py, &self.plan, &prediction.stats)?;
@@ -625,6 +633,32 @@ impl Client {
             stats,
             prediction.unkept,
         ))
+    }
+}
+
+/// Images as a plan's integers. Secret: no Debug.
+#[pyclass(frozen, module = "pronghorn._native")]
+pub struct Quantised(Mutex<session::Inputs>);
+
+#[pymethods]
+impl Quantised {
+    /// The images of all parts, one after the other, which are of one plan.
+    #[staticmethod]
+    fn joined(parts: Vec<Bound<'_, Self>>) -> PyResult<Self> {
+        let inputs = parts.iter().map(|part| part.get().take());
+        let inputs: Vec<_> = inputs.collect::<PyResult<_>>()?;
+        let joined = session::Inputs::joined(&inputs);
+        let joined = joined.ok_or_else(|| native("no inputs, or those of two plans"))?;
+        Ok(Self(Mutex::new(joined)))
+    }
+}
+
+impl Quantised {
+    /// Them, and others like them are left.
+    fn take(&self) -> PyResult<session::Inputs> {
+        let mut inputs = self.0.lock().map_err(native)?;
+        let again = inputs.again();
+        Ok(std::mem::replace(&mut *inputs, again))
     }
 }
 

@@ -114,15 +114,13 @@ impl Link {
         &self.ends
     }
 
-    /// An empty buffer for the next message, used before where possible.
+    /// A buffer for the next message, with an earlier one where possible.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         let used = self
             .writer
             .as_ref()
             .and_then(|writer| writer.used.try_recv().ok());
-        let mut buffer = used.unwrap_or_default();
-        buffer.clear();
-        buffer
+        used.unwrap_or_default()
     }
 
     /// Queues a frame; blocks only while the queue is full. `Done` is sealed with the transcript's
@@ -471,6 +469,7 @@ pub(crate) mod tests {
             Kind::Data => link.buffer(),
             _ => Vec::new(),
         };
+        payload.clear();
         payload.resize(length, 1);
         link.send(kind, payload).expect("the peer reads");
     }

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ import typer
 import pronghorn
 from pronghorn import _trust
 from pronghorn._model import Stats
-from pronghorn._network import Client
+from pronghorn._network import Client, Quantised
 from pronghorn._output_file import OutputFile
 from pronghorn._outputs import Predictions, finish_of, reader, shapes_of
 from pronghorn._security import security_bits
@@ -39,7 +40,7 @@ from pronghorn.cli.progress import Bar, progress_bar
 from pronghorn.cli.results import SHOWN, Outcome, Results
 from pronghorn.cli.signals import end_with_stdin
 from pronghorn.cli.spread import spread
-from pronghorn.cli.wanted import Batch, Wanted
+from pronghorn.cli.wanted import Parts, Wanted
 from pronghorn.errors import InputError, InputWarning, RunError
 
 
@@ -177,22 +178,22 @@ def predict(
         client = stack.enter_context(connection.open(channel))
         with progress_bar() as bar:
             plan = json.loads(client.plan_json())
-            batch = wanted.read(inputs, client, finish_of(plan), preparation)
-            names = wanted.class_names(batch.kind, finish_of(plan), client.output_shape)
-            check_range(batch.images, client.plan_json(), preparation, batch.were_bytes)
+            batch = wanted.parts(inputs, client, finish_of(plan), preparation)
+            images, names = batch.images, wanted.class_names(batch.kind, finish_of(plan), client.output_shape)
+            quantised = _quantised(client, batch, preparation)
             if output is not None:
-                output.reserve(len(batch.images), client.output_shape)
+                output.reserve(images, client.output_shape)
             prepared = None
             if prepare:
-                prepared = prepare_ahead(client, prepare, len(batch.images), bar, keeps=refills or repeat > 1)
+                prepared = prepare_ahead(client, prepare, images, bar, keeps=refills or repeat > 1)
             try:
-                found, runs = _run(client, batch, repeat, bar)
+                found, runs = _run(client, quantised, batch.kind, repeat, bar)
             except RunError as error:
                 # A preparation that failed, of which a warning was given, may have ended the session.
                 if not prepare or error.code != "over":
                     raise
-                client = stack.enter_context(_connected_again(client, connection, channel, len(batch.images)))
-                found, runs = _run(client, batch, repeat, bar)
+                client = stack.enter_context(_connected_again(client, connection, channel, images))
+                found, runs = _run(client, quantised, batch.kind, repeat, bar)
         plan_hash, plan_text = client.plan_hash, client.plan_text(details=True)
         if not refills:
             stack.close()
@@ -204,7 +205,7 @@ def predict(
             shown = {"plan": plan, "security_bits": security_bits(plan_text)} if with_plan else {}
             print(json.dumps({**outcome.json(), **shown}))
         else:
-            outcome.print(wanted.out, len(batch.images) if unwritten is not None else SHOWN)
+            outcome.print(wanted.out, images if unwritten is not None else SHOWN)
         # Last, as it takes long: whoever ends it has the results.
         sys.stdout.flush()
         if refills:
@@ -253,15 +254,22 @@ def _ask(client: Client, images: npt.NDArray[np.float32]) -> Answer:
     return Answer(client.predict(images), client.last_beyond_samples, client.last_clamped)
 
 
-def _run(client: Client, batch: Batch, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:
+def _quantised(client: Client, batch: Parts, preparation: Preparation) -> Quantised:
+    """The images as the plan's integers. The range of the first part stands for that of all."""
+    first = next(batch.parts)
+    check_range(first, client.plan_json(), preparation, batch.were_bytes)
+    with warnings.catch_warnings():
+        # It was said with the command line's words.
+        warnings.simplefilter("ignore", InputWarning)
+        return client.quantise(chain([first], batch.parts))
+
+
+def _run(client: Client, inputs: Quantised, kind: str, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:
     """Runs the prediction `repeat` times; the last one's results, and the cost of each."""
     runs: list[Stats] = []
-    with warnings.catch_warnings():
-        # `check_range` has said it with the command line's words.
-        warnings.simplefilter("ignore", InputWarning)
-        for _ in range(repeat):
-            bar.phase("predicting")
-            found = client.classify(batch.images, outputs=batch.kind, progress=bar.progress)
-            assert client.last_stats is not None
-            runs.append(client.last_stats)
+    for _ in range(repeat):
+        bar.phase("predicting")
+        found = client.classify(inputs, outputs=kind, progress=bar.progress)
+        assert client.last_stats is not None
+        runs.append(client.last_stats)
     return found, runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import typer
 
 from pronghorn._categories import Categories
+from pronghorn._data import folder_pictures
 from pronghorn._inputs import Range, names_of_labels, takes_bytes
 from pronghorn._model import counted
 from pronghorn._outputs import INDICES, Predictions, classes_of, kind_of
@@ -41,12 +42,16 @@ class Asked(Protocol):
     def outputs(self) -> Mapping[str, tuple[int, ...]]: ...  # noqa: D102
 
 
-@dataclass(frozen=True)
-class Batch:
-    """What is sent, and what is known of it."""
+LARGE = 1 << 28
+"""Bytes of inputs, as files or as floats, from which on they are read in parts,"""
+PART = 1 << 26
+"""and about so many of a part, as floats."""
 
-    images: npt.NDArray[np.float32]
-    """`(images, *input_shape)`."""
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of what is sent."""
+
     titles: list[str]
     """The name of each image."""
     truth: Labels | None
@@ -59,6 +64,24 @@ class Batch:
     def accuracy(self, found: Predictions) -> float | None:
         """The share of images with the right class; None without labels."""
         return None if self.truth is None else float(np.mean(found.classes == self.truth))
+
+
+@dataclass(frozen=True)
+class Batch(Known):
+    """What is sent."""
+
+    images: npt.NDArray[np.float32]
+    """`(images, *input_shape)`."""
+
+
+@dataclass(frozen=True)
+class Parts(Known):
+    """What is sent, to be read once."""
+
+    images: int
+    """How many."""
+    parts: Iterator[npt.NDArray[np.float32]]
+    """Some at a time, `(images, *input_shape)`."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +140,7 @@ class Wanted:
         beside = loaded[0].labels if len(paths) == 1 else None
         kind, truth = self._labels(beside, len(images), total, column, asked, finish)
         titles = [title for each in loaded for title in each.titles]
-        return Batch(images, titles[: self.limit], truth, kind, any(each.were_bytes for each in loaded))
+        return Batch(titles[: self.limit], truth, kind, any(each.were_bytes for each in loaded), images)
 
     def open(self, paths: list[Path], asked: Asked, finish: Sequence[str], preparation: Preparation) -> Opened:
         """The same, unread."""
@@ -128,6 +151,19 @@ class Wanted:
         beside = opened[0].labels if len(paths) == 1 else None
         kind, truth = self._labels(beside, len(images), images.total, column, asked, finish)
         return Opened(images, truth, kind, any(each.were_bytes for each in opened))
+
+    def parts(self, paths: list[Path], asked: Asked, finish: Sequence[str], preparation: Preparation) -> Parts:
+        """The same, to be read once: large files in parts."""
+        each = math.prod(asked.network_shape)
+        if not _are_large(paths, each):
+            batch = self.read(paths, asked, finish, preparation)
+            count, parts = len(batch.images), iter([batch.images])
+            return Parts(batch.titles, batch.truth, batch.kind, batch.were_bytes, count, parts)
+        opened, step = self.open(paths, asked, finish, preparation), max(PART // (4 * each), 1)
+        images = opened.images
+        some = (images.checked(first, first + step) for first in range(0, len(images), step))
+        titles = images.titles(0, len(images))
+        return Parts(titles, opened.truth, opened.kind, opened.were_bytes, len(images), some)
 
     def class_names(self, kind: str, finish: Sequence[str], shape: Sequence[int]) -> list[str] | None:
         """The names in the file that the user gives; None without one. Arguments are those of `kind_of`, and the kind
@@ -171,3 +207,13 @@ class Wanted:
             raise InputError(
                 f"the model gives the class of each image, and no values or probabilities: leave {option} out"
             )
+
+
+def _are_large(paths: Sequence[Path], values: int) -> bool:
+    """Whether files or folders have many bytes. `values`: of an image."""
+    sizes = [
+        4 * values * len(folder_pictures(path)) if path.is_dir() else path.stat().st_size
+        for path in paths
+        if path.is_dir() or path.is_file()
+    ]
+    return len(sizes) == len(paths) and sum(sizes) > LARGE

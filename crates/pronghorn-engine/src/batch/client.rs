@@ -206,7 +206,7 @@ impl<W: Word> LinearClient<W> {
     }
 
     /// Encrypts and packs rows.
-    fn encrypt(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<(), EngineError> {
+    fn encrypt(&self, rows: Range<usize>, out: &mut [u8]) -> Result<(), EngineError> {
         let Self {
             shape,
             ring,
@@ -219,9 +219,7 @@ impl<W: Word> LinearClient<W> {
         let (rlwe, piece) = (&shape.linear.rlwe, shape.piece());
         let [row_bytes, piece_bytes] =
             [shape.columns, piece].map(|columns| rlwe.request_row_bytes(columns));
-        let start = out.len();
-        out.resize(start + rows.len() * row_bytes, 0);
-        let packed = out[start..].par_chunks_mut(row_bytes).zip(rows);
+        let packed = out.par_chunks_mut(row_bytes).zip(rows);
         let pieces = packed.flat_map(|(bytes, index)| {
             let pieces = bytes.par_chunks_mut(piece_bytes);
             let pieces = pieces.zip(input.row(index).par_chunks(piece));
@@ -430,10 +428,7 @@ impl<W: Word> Reader<'_, W> {
                 is_within &= simd::add_parts(level, values, &messages[..count], shifts, low, high);
             }
         }
-        let (low, high) = (shape.low, shape.high);
-        values
-            .iter_mut()
-            .for_each(|word| *word = (*word).clamp(low, high));
+        simd::clip(SimdLevel::detect(), values, shape.low, shape.high);
         Ok(is_within)
     }
 
@@ -525,10 +520,17 @@ impl<W: Word> Protocol for LinearClient<W> {
         match turn.name {
             SEED => out.extend_from_slice(self.public_seed.as_bytes()),
             PUBLIC_KEY => self.public_key(out),
-            INPUT => self.encrypt(self.shape.request().range(turn.index), out)?,
             _ => return Err(turn.unknown()),
         }
         Ok(())
+    }
+
+    fn fills(&self, name: &'static str) -> bool {
+        name == INPUT
+    }
+
+    fn fill(&mut self, turn: Turn, out: &mut [u8]) -> Result<(), EngineError> {
+        self.encrypt(self.shape.request().range(turn.index), out)
     }
 
     fn take(&mut self, turn: Turn, message: &[u8]) -> Result<(), EngineError> {

@@ -27,7 +27,7 @@ use rayon::prelude::*;
 use zeroize::Zeroize;
 
 use super::{
-    Answers, INPUT, Layer, PUBLIC_KEY, SEED, Shape,
+    ANSWER, Answers, INPUT, Layer, PUBLIC_KEY, SEED, Shape,
     halo::Halo,
     portion::Portion,
     published::{Place, ServerPublished},
@@ -434,15 +434,13 @@ impl<W: Word> LinearServer<W> {
     }
 
     /// Packs rows of the answer.
-    fn pack(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
+    fn pack(&mut self, rows: Range<usize>, out: &mut [u8]) {
         if self.shares.is_some() {
             return self.pack_hidden(rows, out);
         }
         let published = self.is_published();
         let linear = &self.shape.linear;
         let row_bytes = self.shape.answer_row_bytes(published);
-        let start = out.len();
-        out.resize(start + rows.len() * row_bytes, 0);
         let answers: Vec<usize> = rows.flat_map(|row| self.shape.answers_of(row)).collect();
         let part_bytes = row_bytes / linear.parts();
         let length = match published {
@@ -453,7 +451,7 @@ impl<W: Word> LinearServer<W> {
             true => 1,
             false => PACKED_TOGETHER,
         };
-        let places = out[start..].par_chunks_mut(count * part_bytes);
+        let places = out.par_chunks_mut(count * part_bytes);
         places
             .zip(answers.par_chunks(count))
             .for_each(|(bytes, answers)| {
@@ -518,18 +516,17 @@ impl<W: Word> LinearServer<W> {
     }
 
     /// The same for an answer that nobody may read, which leaves the server its shares.
-    fn pack_hidden(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
+    fn pack_hidden(&mut self, rows: Range<usize>, out: &mut [u8]) {
         let published = self.is_published();
         let Shape {
             linear, columns, ..
         } = &self.shape;
         let (ring, a_tiles, b_tiles) = (&self.layer.ring, &self.a, &self.b);
         let Some((hiding, output)) = self.shares.as_mut().and_then(ServerShares::hiding) else {
+            out.fill(0);
             return;
         };
         let row_bytes = self.shape.answer_row_bytes(published);
-        let start = out.len();
-        out.resize(start + rows.len() * row_bytes, 0);
         let room = || {
             let words = |count| vec![W::default(); count];
             (
@@ -538,8 +535,7 @@ impl<W: Word> LinearServer<W> {
                 HideScratch::new(ring),
             )
         };
-        out[start..]
-            .par_chunks_mut(row_bytes)
+        out.par_chunks_mut(row_bytes)
             .zip(output.words_mut()[rows.start * columns..].par_chunks_mut(*columns))
             .zip(rows)
             .for_each_init(room, |(a, b, scratch), ((bytes, share), row)| {
@@ -621,7 +617,11 @@ impl<W: Word> Protocol for LinearServer<W> {
         Ok(())
     }
 
-    fn make(&mut self, turn: Turn, out: &mut Vec<u8>) -> Result<(), EngineError> {
+    fn fills(&self, name: &'static str) -> bool {
+        name == ANSWER
+    }
+
+    fn fill(&mut self, turn: Turn, out: &mut [u8]) -> Result<(), EngineError> {
         self.pack(
             self.shape.answer(self.is_published()).range(turn.index),
             out,

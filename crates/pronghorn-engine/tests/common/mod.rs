@@ -28,9 +28,10 @@ pub fn exchange_with(
     server: &mut dyn Machine<Error = EngineError>,
     mut on_the_way: impl FnMut(usize, &mut Vec<u8>),
 ) -> Result<usize, EngineError> {
-    let mut message = Vec::new();
+    // What a buffer has shows in no message.
+    let mut message = vec![0; 1 << 20];
     for count in 0.. {
-        message.clear();
+        message.fill(0xaa);
         let (from, to): (
             &mut dyn Machine<Error = EngineError>,
             &mut dyn Machine<Error = EngineError>,

@@ -267,9 +267,10 @@ fn exchange<'a>(
     server: (&'a mut dyn Machine<Error = EngineError>, &mut TestSeeds),
 ) -> Vec<Message> {
     let ((client, client_seeds), (server, server_seeds)) = (client, server);
-    let (mut messages, mut bytes) = (Vec::new(), Vec::new());
+    // What a buffer has shows in no message.
+    let (mut messages, mut bytes) = (Vec::new(), vec![0; 1 << 20]);
     loop {
-        bytes.clear();
+        bytes.fill(0xaa);
         let party = match (client.want(), server.want()) {
             (Want::Send, Want::Receive) => Party::Client,
             (Want::Receive, Want::Send) => Party::Server,

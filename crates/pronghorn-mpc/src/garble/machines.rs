@@ -280,7 +280,8 @@ impl Machine for Garbler {
             let state = "has sent all tables";
             return Err(GarbleError::OutOfTurn { state });
         }
-        let (mut room, before) = (MESSAGE_BYTES, out.len());
+        let mut room = MESSAGE_BYTES;
+        out.clear();
         out.reserve(room.min(self.remaining));
         if !self.started {
             self.started = true;
@@ -288,7 +289,7 @@ impl Machine for Garbler {
             room -= Block::BYTES;
         }
         self.fill(room, out);
-        self.remaining -= out.len() - before;
+        self.remaining -= out.len();
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ops::Range};
 
 use pronghorn_graph::geometry::Window;
 
-use super::{Band, Rows, height::of_step, rows_of};
+use super::{Band, Rows, folds::Folds, height::of_step, rows_of};
 use crate::{
     checked::CheckedPlan,
     cost::{Memory, StepMemory},
@@ -33,14 +33,35 @@ pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
     if !steps.iter().any(|step| step.keeps && step.rule.is_some()) {
         return None;
     }
-    let count = |step: &Step| step.rows.div_ceil(step.band.max(1));
-    let all: usize = steps[1..].iter().map(count).sum();
-    if all < steps.len() || all > MOST_IN_ALL {
+    let counts = steps
+        .iter()
+        .map(|step| step.rows.div_ceil(step.band.max(1)));
+    let (all, folds) = (counts.clone().skip(1).sum::<usize>(), Folds::of(plan));
+    if all < steps.len() || all.saturating_add(folds.more(counts)) > MOST_IN_ALL {
         return None;
     }
     let order = Order::new(plan, steps);
     let readers = order.readers.iter().map(Vec::len).max().unwrap_or(0);
-    (all.saturating_mul(readers) <= MOST_LOOKS).then(|| order.list())
+    if all.saturating_mul(readers) > MOST_LOOKS {
+        return None;
+    }
+    let mut bands = folds.fold(plan, order.list());
+    set_keeps(plan, &mut bands);
+    Some(bands)
+}
+
+/// Finds for each band the first row of its inputs that later bands read.
+fn set_keeps(plan: &Plan, bands: &mut [Band]) {
+    let heights = plan.steps.iter().map(|step| rows_of(&step.value.shape));
+    let mut needed: Vec<usize> = heights.collect();
+    needed[plan.output] = 0;
+    for band in bands.iter_mut().rev() {
+        let inputs = &plan.steps[band.step].inputs;
+        band.keeps = inputs.iter().map(|&input| needed[input]).collect();
+        for (&input, rows) in inputs.iter().zip(&band.reads) {
+            needed[input] = needed[input].min(rows.start);
+        }
+    }
 }
 
 /// The windows of a band's step over their parts of the rows; `None` where the step makes its value
@@ -207,39 +228,24 @@ impl<'a> Order<'a> {
         step.done = rows.end;
         step.read = step.read.max(window.end);
         step.next = step.next_rows(height);
-        let next = self.first_needed(index, height, false);
-        let keeps = inputs.iter().map(|&input| self.first_read(input)).collect();
+        let next = self.first_needed(index, height);
         Band {
             step: index,
             rows,
             window,
             reads,
-            keeps,
+            keeps: Vec::new(),
             next,
         }
     }
 
-    /// The first row of an input of `height` rows that a step still needs; of one that keeps rows,
-    /// the first that it has not read where `unread` says so.
-    fn first_needed(&self, index: usize, height: usize, unread: bool) -> usize {
+    /// The first row of an input of `height` rows that a step still needs.
+    fn first_needed(&self, index: usize, height: usize) -> usize {
         let step = &self.steps[index];
-        if step.done == step.rows {
-            return height;
+        match step.done == step.rows {
+            true => height,
+            false => step.window(step.next.clone(), height).start,
         }
-        let first = step.window(step.next.clone(), height).start;
-        match unread && step.keeps {
-            true => first.max(step.read),
-            false => first,
-        }
-    }
-
-    /// The first row of a value that any step still reads.
-    fn first_read(&self, value: usize) -> usize {
-        let height = self.steps[value].rows;
-        let readers = self.readers[value].iter();
-        let needed = readers.map(|&reader| self.first_needed(reader, height, true));
-        let result = (value == self.plan.output).then_some(0);
-        needed.chain(result).min().unwrap_or(height)
     }
 }
 

@@ -6,7 +6,8 @@ use pronghorn_graph::{
 };
 
 use crate::{
-    bands::{Rows, rows_of},
+    bands::{Band, Rows, rows_of},
+    cost::StepMemory,
     description::Description,
     share_form::{Node, Readers, ShareForm, ShareRules, Takes},
     step::{Compiled, Place, StepPlan},
@@ -137,6 +138,37 @@ impl StepPlan for LocalOp {
             }
             _ => alike.then(Rows::alike),
         }
+    }
+
+    fn folds(&self, place: &Place<'_>) -> bool {
+        let [height, value] = [place.input(), place.value()].map(|value| rows_of(&value.shape));
+        match self {
+            Self::SumPool {
+                window,
+                multipliers,
+            } => {
+                let is_whole = window.kernel[0] == height && window.dilation[0] == 1;
+                let is_padded = window.padding[0] + window.padding[2] > 0;
+                is_whole && !is_padded && height > 1 && value == 1 && multipliers.len() == 1
+            }
+            _ => false,
+        }
+    }
+
+    /// Sums so far, of this band and of those before.
+    fn band_memory(
+        &self,
+        step: &Compiled<'_>,
+        batch: usize,
+        band: &Band,
+    ) -> (StepMemory, StepMemory) {
+        if !self.folds(&step.place) {
+            return Default::default();
+        }
+        let sums = 4 * (step.place.value().len() as u64).saturating_mul(batch as u64);
+        let client = |client| StepMemory { server: 0, client };
+        let is_last = !band.rows.is_empty();
+        (client(2 * sums), client(if is_last { 0 } else { sums }))
     }
 
     fn describe(&self, _step: &Compiled<'_>) -> Description {

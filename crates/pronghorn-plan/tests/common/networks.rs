@@ -139,6 +139,8 @@ pub enum Middle {
     Residual,
     /// The layer's value beside its square.
     Concat,
+    /// The mean of each channel of the layer, and that of its ReLU.
+    Means,
     /// A ReLU, a gate for each channel from its mean, and the product of both; and the product of
     /// that with the gate's row of its first place.
     Gate,
@@ -186,6 +188,15 @@ impl Middle {
                 let both = [6, 4, 4];
                 let op = r#""kind":"concat","axis":0"#;
                 (vec![square, node("both", op, "1,2", &text(both))], both)
+            }
+            Self::Means => {
+                let mean = |name: &str, input: &str| {
+                    let op = r#""kind":"global_average_pool""#;
+                    node(name, op, input, &text([3, 1, 1]))
+                };
+                let both = node("both", r#""kind":"concat","axis":0"#, "3,4", "6,1,1");
+                let nodes = vec![relu, mean("of_layer", "1"), mean("of_relu", "2"), both];
+                (nodes, [6, 1, 1])
             }
             Self::Gate => {
                 let gate = [3, 1, 1];

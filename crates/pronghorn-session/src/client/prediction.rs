@@ -33,6 +33,29 @@ impl Inputs {
             seconds: started.elapsed().as_secs_f64(),
         })
     }
+
+    /// The images of all, one after the other; none where two are of different plans, or there are
+    /// none. Shares their memory.
+    pub fn joined(all: &[Self]) -> Option<Self> {
+        let images: Vec<&Images> = all.iter().map(|inputs| &*inputs.images).collect();
+        Some(Self {
+            images: Arc::new(Images::joined(&images)?),
+            seconds: all.iter().map(|inputs| inputs.seconds).sum(),
+        })
+    }
+
+    /// The same for predictions after the first, whose seconds have counted the making.
+    pub fn again(&self) -> Self {
+        Self {
+            images: self.images.clone(),
+            seconds: 0.0,
+        }
+    }
+
+    /// How many images there are.
+    pub fn count(&self) -> usize {
+        self.images.count()
+    }
 }
 
 /// How far a run is, in images.

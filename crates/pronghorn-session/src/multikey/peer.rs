@@ -59,6 +59,7 @@ impl Peer {
         self.link.send(Kind::Role, header.encode())?;
         for part in body.chunks(PART) {
             let mut payload = self.link.buffer();
+            payload.clear();
             payload.extend_from_slice(part);
             self.link.send(Kind::Data, payload)?;
         }

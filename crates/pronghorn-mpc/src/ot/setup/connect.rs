@@ -119,6 +119,7 @@ impl Machine for ConnectSender {
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
         match self.want() {
             Want::Send => {
+                out.clear();
                 self.nonces.message(&self.setup.name, out);
                 self.sent = true;
                 Ok(())
@@ -189,6 +190,7 @@ impl Machine for ConnectReceiver {
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
         match self.want() {
             Want::Send => {
+                out.clear();
                 self.nonces.message(&self.setup.name, out);
                 self.sent = true;
                 Ok(())
