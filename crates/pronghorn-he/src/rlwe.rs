@@ -11,7 +11,7 @@
 //! linear over the integers and acts on each word alone, so it never leaves that domain: the
 //! client does one inverse NTT a row and block, the server none.
 
-use std::{ops::Range, sync::Arc};
+use std::{mem, ops::Range, sync::Arc};
 
 use pronghorn_ring::{
     Ntt, NttError, Prime, Word,
@@ -168,6 +168,15 @@ pub struct SecretKey<W: Word> {
     errors: Prg,
 }
 
+/// Memory for a key: that of an earlier one, wiped, or none.
+pub struct KeyRoom<W>([Vec<W>; 2]);
+
+impl<W> Default for KeyRoom<W> {
+    fn default() -> Self {
+        Self([Vec::new(), Vec::new()])
+    }
+}
+
 impl<W: Word> Drop for SecretKey<W> {
     fn drop(&mut self) {
         self.ntt.zeroize();
@@ -181,12 +190,17 @@ impl<W: Word> SecretKey<W> {
     /// two messages. Callers draw a fresh seed for each linear step of each batch, and for each band
     /// whose rows have the numbers of another's.
     pub fn generate(ring: &RlweRing<W>, blocks: usize, seed: &Seed) -> Self {
+        Self::generate_in(ring, blocks, seed, KeyRoom::default())
+    }
+
+    /// The same in the memory of an earlier key.
+    pub fn generate_in(ring: &RlweRing<W>, blocks: usize, seed: &Seed, room: KeyRoom<W>) -> Self {
         let n = ring.n();
         let secrets = Prg::new(seed, "pronghorn 2026 RLWE ternary secrets");
-        let [mut ntt, mut shoup] = [
-            vec![W::default(); blocks * n],
-            vec![W::default(); blocks * n],
-        ];
+        let [mut ntt, mut shoup] = room.0;
+        for words in [&mut ntt, &mut shoup] {
+            words.resize(blocks * n, W::default());
+        }
         let room = || Zeroizing::new(vec![0i8; n]);
         let both = ntt
             .par_chunks_exact_mut(n)
@@ -208,6 +222,13 @@ impl<W: Word> SecretKey<W> {
             shoup,
             errors: Prg::new(seed, "pronghorn 2026 RLWE errors"),
         }
+    }
+
+    /// The memory of the key, wiped.
+    pub fn into_room(mut self) -> KeyRoom<W> {
+        let mut room = [&mut self.ntt, &mut self.shoup].map(mem::take);
+        room.iter_mut().for_each(Zeroize::zeroize);
+        KeyRoom(room)
     }
 
     /// Encrypts a row, or a part of it from block `first` on: `b[j] = scale * messages[j] + e_j -

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc};
 
 use pronghorn_he::{
     RlweRing, SecretKey,
-    rlwe::{self, OutOfRange, Scratch},
+    rlwe::{self, KeyRoom, OutOfRange, Scratch},
 };
 use pronghorn_plan::steps::linear::clear::ClearLinear;
 use pronghorn_ring::SimdLevel;
@@ -48,11 +48,12 @@ pub struct LinearClient<W: Word> {
 }
 
 /// What the bands of a layer share: the seed of `a`, and the key, as an element is encrypted once;
-/// of a pointwise layer the rows in place of the key.
+/// of a pointwise layer the rows, and the memory of the key.
 pub(super) struct Carried<W: Word> {
     public_seed: Seed,
     key: Option<SecretKey<W>>,
     rows: Option<PointRows<W>>,
+    room: KeyRoom<W>,
 }
 
 /// Rows of `a'` of a pointwise layer, in the NTT domain: one an output and part serves all columns.
@@ -136,17 +137,19 @@ impl<W: Word> LinearClient<W> {
                 place,
             },
         });
-        let (carried_seed, carried_key, rows) = match carried {
+        let (carried_seed, carried_key, rows, room) = match carried {
             Some(Carried {
                 public_seed,
                 key,
                 rows,
-            }) => (Some(public_seed), key, rows),
-            None => (None, None, None),
+                room,
+            }) => (Some(public_seed), key, rows, room),
+            None => (None, None, None, KeyRoom::default()),
         };
+        let blocks = ring.blocks(shape.columns);
         let key = match carried_key {
             Some(key) => key,
-            None => SecretKey::generate(&ring, ring.blocks(shape.columns), &Seed::from_os()?),
+            None => SecretKey::generate_in(&ring, blocks, &Seed::from_os()?, room),
         };
         let public_seed = match (carried_seed, &publication) {
             (Some(seed), _) => seed,
@@ -555,10 +558,15 @@ impl<W: Word> StepProtocol for LinearClient<W> {
         if !self.shape.portion.has_next {
             return Ok(made);
         }
+        let (key, room) = match self.shape.linear.is_pointwise() {
+            true => (None, self.key.into_room()),
+            false => (Some(self.key), KeyRoom::default()),
+        };
         Ok(made.carrying(Carried {
-            key: (!self.shape.linear.is_pointwise()).then_some(self.key),
+            key,
             rows: self.rows,
             public_seed: self.public_seed,
+            room,
         }))
     }
 }

@@ -112,7 +112,7 @@ impl ClearLinear {
     }
 
     /// Bytes of the client's in a band of a pointwise layer, and of those that stay for the next: its
-    /// secrets, and where there are several bands the rows of `a'`.
+    /// secrets, whose memory serves again, and where there are several bands the rows of `a'`.
     fn client_memory(
         &self,
         rows: &Rows,
@@ -127,8 +127,8 @@ impl ClearLinear {
             true => answers.saturating_mul(self.rlwe.word.rates().bytes),
             false => 0,
         };
-        let stays = if band.rows.end < height { public } else { 0 };
-        (self.secrets(columns).saturating_add(public), stays)
+        let all = self.secrets(columns).saturating_add(public);
+        (all, if band.rows.end < height { all } else { 0 })
     }
 
     /// Bytes of the client's secrets for so many columns of a pointwise layer, with their quotients.
