@@ -70,6 +70,8 @@ def test_predictions_of_an_event_loop(net: pronghorn.Model, served: Served) -> N
         ticking = asyncio.create_task(tick())
         async with await pronghorn.connect_async(served.address, TRUST) as client:
             found = await asyncio.gather(*(client.predict(inputs(40)[10 * part :][:10]) for part in range(4)))
+            quantised = await client.quantise(iter([inputs(40)]))
+            np.testing.assert_array_equal(await client.predict(quantised), wanted)
             classes = (await client.classify(inputs(40))).classes
             assert client.last_stats is not None
             assert client.last_stats.images == 40

@@ -367,7 +367,16 @@ def check_parts(folder: Path, ask: tuple[str, ...]) -> None:
         parts = [json.loads(run(*each)) for each in asked]
         assert sizes == [7] * 7 + [1, 2]
         text = run("predict", str(folder / "infinite.npy"), *ask, status=2)
+        values[:] = 0.5
+        values[7:] = 1000
+        np.save(folder / "far.npy", values)
+        assert "RangeWarning" not in run("predict", str(folder / "far.npy"), *ask, "--json")
+        # The scale is that of all parts, not of one.
+        values[2:] = 1000
+        np.save(folder / "far.npy", values)
+        refused = run("predict", str(folder / "far.npy"), *ask, status=2)
     assert "infinite.npy[7] holds infinite values" in text
+    assert "the inputs reach from 0.5 to 1000" in refused
     for one, other in zip(whole, parts, strict=True):
         assert {**one, "runs": []} == {**other, "runs": []}
     for index in range(2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pronghorn import _native
+from pronghorn._arrays import Inputs
 from pronghorn._model import Stats
-from pronghorn._network import Client, connect_with
+from pronghorn._network import Client, Quantised, connect_with
 from pronghorn._outputs import Predictions
 from pronghorn._tls import ClientTls, PathOption
 
@@ -111,11 +112,15 @@ class AsyncClient:
         """Which of the last prediction's inputs have values far beyond the plan's range."""
         return self.client.last_clamped
 
-    async def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    async def quantise(self, x: Inputs | Iterator[Inputs]) -> Quantised:
+        """As `Client.quantise`."""
+        return await self._call(self.client.quantise, x)
+
+    async def predict(self, x: Inputs | Quantised) -> npt.NDArray[np.float32]:
         """As `Client.predict`. Leave the array as it is meanwhile."""
         return await self._call(self.client.predict, x)
 
-    async def classify(self, x: npt.ArrayLike, *, outputs: str | None = None) -> Predictions:
+    async def classify(self, x: Inputs | Quantised, *, outputs: str | None = None) -> Predictions:
         """As `Client.classify`."""
         return await self._call(self.client.classify, x, outputs=outputs)
 

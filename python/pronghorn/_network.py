@@ -540,6 +540,20 @@ class Quantised:
     """Which have values far beyond the plan's range."""
     core: _native.Quantised
 
+    @classmethod
+    def joined(cls, parts: Sequence[Quantised]) -> Quantised:
+        """The images of all parts, one after the other.
+
+        Raises:
+            InputError: there are none, or those of two plans.
+        """
+        if not parts:
+            raise InputError("there are no images")
+        far = np.concatenate([part.far for part in parts])
+        with native_errors(InputError):
+            core = _native.Quantised.joined([part.core for part in parts])
+        return cls(parts[0].plan_hash, len(far), far, core)
+
     def __len__(self) -> int:
         """How many there are."""
         return self.images
@@ -714,12 +728,9 @@ class Client(Shaped):
             return self._quantise(x, stacklevel=3)
         parts: list[Quantised] = []
         for part in x:
-            parts.append(self._quantise(part, stacklevel=3))
-        if not parts:
-            raise InputError("there are no images")
-        far = np.concatenate([part.far for part in parts])
-        core = _native.Quantised.joined([part.core for part in parts])
-        return Quantised(self.plan_hash, len(far), far, core)
+            # The scale of the first part is that of all.
+            parts.append(self._quantise(part, stacklevel=3, warns=not parts))
+        return Quantised.joined(parts)
 
     def predict(self, x: Inputs | Quantised, *, progress: Progress | None = None) -> Floats:
         """The model's outputs `(images, *output_shape)` on images the server does not see.
@@ -763,10 +774,11 @@ class Client(Shaped):
         found = reader(finish, kind, plan["class_names"], shapes)(self._predict(x, progress))
         return replace(found, beyond_samples=self.last_beyond_samples, clamped=self.last_clamped)
 
-    def _quantise(self, x: Inputs, stacklevel: int) -> Quantised:
+    def _quantise(self, x: Inputs, stacklevel: int, warns: bool = True) -> Quantised:
         inputs = as_inputs(x, self.network_shape, columns=self.columns, categories=self.categories)
         bounds = planned_bounds(self.plan_json())
-        warn_of_scale(inputs, bounds, stacklevel)
+        if warns:
+            warn_of_scale(inputs, bounds, stacklevel)
         # Before the prediction: the time after it is the same whether a check has failed or not.
         far = clamped(inputs, bounds)
         with native_errors(RunError):

@@ -574,6 +574,10 @@ impl<P: Protocol> Machine for Exchange<P> {
         Ok(())
     }
 
+    fn writes_over(&self) -> bool {
+        true
+    }
+
     fn ahead(&self) -> Option<u64> {
         let (place, ..) = self.next_ahead()?;
         Some(place.number - self.place.number)

@@ -67,8 +67,7 @@ impl Side for ClientSide {
         _prepared: Option<Prepared>,
     ) -> Result<Next, EngineError> {
         let value = first(inputs).into_words(&self.step)?;
-        let (shape, pool) = (&self.input.shape, Pool::default());
-        let value = apply(&self.ops, shape, value, at.saturated, &pool);
+        let value = apply(&self.ops, &self.input.shape, value, at.saturated, None);
         Ok(Next::Made(Made::share(Share::Words(value))))
     }
 
@@ -93,7 +92,8 @@ impl Side for ClientSide {
         let ops: Vec<_> = self.ops.iter().map(of_band).collect();
         let value = first(inputs).into_words(&self.step)?;
         let shape = [*channels, band.window.len(), *width];
-        let value = apply(&ops, &shape, value, at.saturated, &at.shelf.at(0));
+        let pool: Pool<i32> = at.shelf.at(0);
+        let value = apply(&ops, &shape, value, at.saturated, Some(&pool));
         Ok(Next::Made(Made::share(Share::Words(value))))
     }
 }
@@ -105,12 +105,13 @@ fn apply(
     shape: &[usize],
     mut value: Batch,
     saturated: &AtomicU64,
-    pool: &Pool<i32>,
+    pool: Option<&Pool<i32>>,
 ) -> Batch {
     let mut shape = shape.to_vec();
     for chain in ops.chunk_by(|a, b| is_elementwise(a) && is_elementwise(b)) {
         if let [ActivationOp::MaxPool { window }] = chain {
-            (value, shape) = local::max_pool(window, &shape, &value, pool);
+            let pool = pool.cloned().unwrap_or_default();
+            (value, shape) = local::max_pool(window, &shape, &value, &pool);
             continue;
         }
         let images = value.images();

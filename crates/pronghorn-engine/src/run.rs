@@ -476,6 +476,12 @@ impl Machine for Run {
         self.go_on(|machine| machine.send(out))
     }
 
+    fn writes_over(&self) -> bool {
+        let ahead = self.ahead.as_ref();
+        let is_over = ahead.is_none_or(|ahead| ahead.machine.writes_over());
+        is_over && self.current().is_some_and(Machine::writes_over)
+    }
+
     fn ahead(&self) -> Option<u64> {
         let current = self.current().and_then(Machine::ahead);
         current.or_else(|| self.before_ahead())
@@ -537,6 +543,10 @@ macro_rules! delegate_machine {
 
             fn send(&mut self, out: &mut Vec<u8>) -> Result<(), Self::Error> {
                 self.$field.send(out)
+            }
+
+            fn writes_over(&self) -> bool {
+                self.$field.writes_over()
             }
 
             fn ahead(&self) -> Option<u64> {

@@ -28,11 +28,17 @@ pub trait Machine {
     /// What it waits for now.
     fn want(&self) -> Want;
 
-    /// Writes exactly one message to `out`, in place of what that has.
+    /// Appends exactly one message to `out`; or writes it over what that has
+    /// ([`Machine::writes_over`]).
     ///
     /// # Errors
     /// When it is not this party's turn to send, or no message can be made.
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), Self::Error>;
+
+    /// Whether messages are written over what `out` has, which then need not be cleared.
+    fn writes_over(&self) -> bool {
+        false
+    }
 
     /// Takes the peer's next message.
     ///
@@ -48,7 +54,7 @@ pub trait Machine {
         None
     }
 
-    /// Writes the message of [`Machine::ahead`] to `out`, in place of what that has.
+    /// Writes the message of [`Machine::ahead`] to `out`, as [`Machine::send`] does.
     ///
     /// # Errors
     /// As [`Machine::send`].

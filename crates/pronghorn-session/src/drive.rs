@@ -28,7 +28,7 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + Send + ?Sized>(
     loop {
         match machine.want() {
             Want::Send => {
-                let mut message = link.buffer();
+                let mut message = buffer(machine, link);
                 ends.compute(|| machine.send(&mut message))?;
                 link.send(Kind::Data, message)?;
             }
@@ -49,6 +49,15 @@ pub(crate) fn drive<M: Machine<Error = EngineError> + Send + ?Sized>(
         }
         on_progress(machine.progress());
     }
+}
+
+/// A buffer for the machine's next message.
+fn buffer<M: Machine<Error = EngineError> + ?Sized>(machine: &M, link: &mut Link) -> Vec<u8> {
+    let mut buffer = link.buffer();
+    if !machine.writes_over() {
+        buffer.clear();
+    }
+    buffer
 }
 
 /// What has come from the peer.
@@ -109,7 +118,7 @@ impl Incoming {
         let Some(frames) = machine.ahead().filter(|_| link.has_room()) else {
             return Ok(false);
         };
-        let mut message = link.buffer();
+        let mut message = buffer(machine, link);
         link.ends().compute(|| machine.send_ahead(&mut message))?;
         let next = self.due.unwrap_or_else(|| link.place());
         link.send_ahead(next + frames, message)?;

@@ -127,15 +127,23 @@ def classes_or_values(known: Numbers | None, kind: str, path: Path | None, outpu
     return classes
 
 
-def check_range(images: npt.NDArray[np.float32], plan_json: str, preparation: Preparation, were_bytes: bool) -> None:
-    """Compares what will be sent with what the server's plan is for.
+def check_range(
+    images: npt.NDArray[np.float32],
+    plan_json: str,
+    preparation: Preparation,
+    were_bytes: bool,
+    far: npt.NDArray[np.bool_] | None = None,
+) -> None:
+    """Compares what will be sent with what the server's plan is for. `far`: which of all images are far beyond, where
+    these are a part of them.
 
     Raises:
         InputError: values are far beyond, in half of the images or more, and nobody said --scale. Fewer are wrong
             themselves, and not the scale: each is marked.
     """
     bounds, expected = planned_bounds(plan_json), planned_range(plan_json)
-    are_many = 2 * np.count_nonzero(clamped(images, bounds)) >= len(images)
+    all_far = clamped(images, bounds) if far is None else far
+    are_many = 2 * np.count_nonzero(all_far) >= len(all_far)
     outside = beyond(images, bounds) if are_many else None
     if outside is not None and preparation.scale is None:
         raise InputError(

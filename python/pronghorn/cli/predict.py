@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -255,13 +254,26 @@ def _ask(client: Client, images: npt.NDArray[np.float32]) -> Answer:
 
 
 def _quantised(client: Client, batch: Parts, preparation: Preparation) -> Quantised:
-    """The images as the plan's integers. The range of the first part stands for that of all."""
-    first = next(batch.parts)
-    check_range(first, client.plan_json(), preparation, batch.were_bytes)
+    """The images as the plan's integers.
+
+    Raises:
+        InputError: as of `check_range`.
+    """
+    found: list[Quantised] = []
+    shown: tuple[bool, npt.NDArray[np.float32]] | None = None
     with warnings.catch_warnings():
-        # It was said with the command line's words.
+        # It is said with the command line's words.
         warnings.simplefilter("ignore", InputWarning)
-        return client.quantise(chain([first], batch.parts))
+        for part in batch.parts:
+            found.append(client.quantise(part))
+            # The part to be described: one that is mostly far beyond the range, or the first.
+            is_far = 2 * int(np.count_nonzero(found[-1].far)) >= len(part)
+            if shown is None or is_far > shown[0]:
+                shown = is_far, part
+    quantised = Quantised.joined(found)
+    if shown is not None:
+        check_range(shown[1], client.plan_json(), preparation, batch.were_bytes, quantised.far)
+    return quantised
 
 
 def _run(client: Client, inputs: Quantised, kind: str, repeat: int, bar: Bar) -> tuple[Predictions, list[Stats]]:

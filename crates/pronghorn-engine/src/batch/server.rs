@@ -434,10 +434,7 @@ impl<W: Word> LinearServer<W> {
     }
 
     /// Packs rows of the answer.
-    fn pack(&mut self, rows: Range<usize>, out: &mut [u8]) {
-        if self.shares.is_some() {
-            return self.pack_hidden(rows, out);
-        }
+    fn pack(&self, rows: Range<usize>, out: &mut [u8]) {
         let published = self.is_published();
         let linear = &self.shape.linear;
         let row_bytes = self.shape.answer_row_bytes(published);
@@ -516,15 +513,15 @@ impl<W: Word> LinearServer<W> {
     }
 
     /// The same for an answer that nobody may read, which leaves the server its shares.
-    fn pack_hidden(&mut self, rows: Range<usize>, out: &mut [u8]) {
+    fn pack_hidden(&mut self, rows: Range<usize>, out: &mut [u8]) -> Result<(), EngineError> {
         let published = self.is_published();
         let Shape {
             linear, columns, ..
         } = &self.shape;
         let (ring, a_tiles, b_tiles) = (&self.layer.ring, &self.a, &self.b);
         let Some((hiding, output)) = self.shares.as_mut().and_then(ServerShares::hiding) else {
-            out.fill(0);
-            return;
+            let state = "has no key of the client's";
+            return Err(EngineError::OutOfTurn { state });
         };
         let row_bytes = self.shape.answer_row_bytes(published);
         let room = || {
@@ -555,6 +552,7 @@ impl<W: Word> LinearServer<W> {
                 };
                 pack_b(linear, b, bytes);
             });
+        Ok(())
     }
 }
 
@@ -622,10 +620,11 @@ impl<W: Word> Protocol for LinearServer<W> {
     }
 
     fn fill(&mut self, turn: Turn, out: &mut [u8]) -> Result<(), EngineError> {
-        self.pack(
-            self.shape.answer(self.is_published()).range(turn.index),
-            out,
-        );
+        let rows = self.shape.answer(self.is_published()).range(turn.index);
+        match self.shares.is_some() {
+            true => self.pack_hidden(rows, out)?,
+            false => self.pack(rows, out),
+        }
         if turn.last {
             self.publish();
         }

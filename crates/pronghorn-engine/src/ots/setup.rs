@@ -260,14 +260,10 @@ impl SetupServer {
 
     fn send_keys(&mut self, out: &mut Vec<u8>) -> Result<(), EngineError> {
         let own = nonce()?;
-        let (session, seed) = (session(self.binding, &self.nonce, &own), Seed::from_os()?);
-        let (mut sender, mut keys) = (
-            SetupSender::new(self.parameters, session, &seed),
-            Vec::new(),
-        );
-        sender.send(&mut keys).map_err(ot)?;
         out.extend_from_slice(&own);
-        out.extend_from_slice(&keys);
+        let (session, seed) = (session(self.binding, &self.nonce, &own), Seed::from_os()?);
+        let mut sender = SetupSender::new(self.parameters, session, &seed);
+        sender.send(out).map_err(ot)?;
         self.sender = Some(sender);
         Ok(())
     }

@@ -280,8 +280,7 @@ impl Machine for Garbler {
             let state = "has sent all tables";
             return Err(GarbleError::OutOfTurn { state });
         }
-        let mut room = MESSAGE_BYTES;
-        out.clear();
+        let (mut room, before) = (MESSAGE_BYTES, out.len());
         out.reserve(room.min(self.remaining));
         if !self.started {
             self.started = true;
@@ -289,7 +288,7 @@ impl Machine for Garbler {
             room -= Block::BYTES;
         }
         self.fill(room, out);
-        self.remaining -= out.len();
+        self.remaining -= out.len() - before;
         Ok(())
     }
 

@@ -422,7 +422,7 @@ impl Machine for SetupSender {
         let mut stream = self.prg.stream(1);
         let OtParameters { base, .. } = self.parameters;
         let base = BaseReceiver::start(base, &self.session, choices, &mut stream, &mut message);
-        out.clone_from(&message);
+        out.extend_from_slice(&message);
         self.state = SenderState::Waiting(base, message);
         Ok(())
     }
@@ -531,7 +531,7 @@ impl Machine for SetupReceiver {
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
         match std::mem::replace(&mut self.state, ReceiverState::Failed) {
             ReceiverState::Answering(setup, answer) => {
-                out.clone_from(&answer);
+                out.extend_from_slice(&answer);
                 self.state = ReceiverState::Done(setup);
                 Ok(())
             }

@@ -94,11 +94,11 @@ impl Batch {
 
     fn garble(&self, level: SimdLevel) -> (Vec<u8>, Vec<u64>) {
         let mut garbler = self.garbler().at_level(level);
-        let (mut tables, mut message) = (Vec::new(), vec![0xaa; 3]);
+        let mut tables = Vec::new();
         while garbler.want() == Want::Send {
-            garbler.send(&mut message).unwrap();
-            assert!((1..=MESSAGE_BYTES).contains(&message.len()));
-            tables.extend_from_slice(&message);
+            let before = tables.len();
+            garbler.send(&mut tables).unwrap();
+            assert!((1..=MESSAGE_BYTES).contains(&(tables.len() - before)));
         }
         assert_eq!(tables.len(), 16 + self.circuit.table_bytes(self.instances));
         (tables, garbler.into_outputs().unwrap().to_vec())

@@ -27,7 +27,9 @@ impl Folds {
 
     /// How many bands there are more, of values in so many bands each.
     pub fn more(&self, bands: impl Iterator<Item = usize>) -> usize {
-        let more = |(steps, count): (&Vec<usize>, usize)| steps.len().saturating_mul(count - 1);
+        let more = |(steps, count): (&Vec<usize>, usize)| {
+            steps.len().saturating_mul(count.saturating_sub(1))
+        };
         let counts = self.0.iter().zip(bands);
         counts.map(more).fold(0, usize::saturating_add)
     }

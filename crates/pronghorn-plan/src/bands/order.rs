@@ -36,16 +36,21 @@ pub fn bands(plan: &CheckedPlan, batch: usize) -> Option<Vec<Band>> {
     let counts = steps
         .iter()
         .map(|step| step.rows.div_ceil(step.band.max(1)));
-    let (all, folds) = (counts.clone().skip(1).sum::<usize>(), Folds::of(plan));
-    if all < steps.len() || all.saturating_add(folds.more(counts)) > MOST_IN_ALL {
+    let all: usize = counts.clone().skip(1).sum();
+    if all < steps.len() || all > MOST_IN_ALL {
         return None;
     }
+    let folds = Folds::of(plan);
+    let has_room = folds.more(counts) <= MOST_IN_ALL - all;
     let order = Order::new(plan, steps);
     let readers = order.readers.iter().map(Vec::len).max().unwrap_or(0);
     if all.saturating_mul(readers) > MOST_LOOKS {
         return None;
     }
-    let mut bands = folds.fold(plan, order.list());
+    let mut bands = order.list();
+    if has_room {
+        bands = folds.fold(plan, bands);
+    }
     set_keeps(plan, &mut bands);
     Some(bands)
 }

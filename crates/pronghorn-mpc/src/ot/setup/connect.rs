@@ -119,7 +119,6 @@ impl Machine for ConnectSender {
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
         match self.want() {
             Want::Send => {
-                out.clear();
                 self.nonces.message(&self.setup.name, out);
                 self.sent = true;
                 Ok(())
@@ -190,7 +189,6 @@ impl Machine for ConnectReceiver {
     fn send(&mut self, out: &mut Vec<u8>) -> Result<(), OtError> {
         match self.want() {
             Want::Send => {
-                out.clear();
                 self.nonces.message(&self.setup.name, out);
                 self.sent = true;
                 Ok(())
