@@ -25,8 +25,8 @@ const TILE: usize = 64;
 /// Images that a plan takes. Secret: no Debug.
 pub struct Images {
     plan: CheckedPlan,
-    count: usize,
     chunks: Vec<Arc<Chunk>>,
+    /// For each image, values that came to the border of the range.
     clamped: Vec<u32>,
     deviates: Vec<bool>,
 }
@@ -77,7 +77,6 @@ impl Images {
         };
         Ok(Self {
             plan: plan.clone(),
-            count,
             chunks: vec![Arc::new(Chunk { count, integers })],
             clamped: clamped.into_iter().map(AtomicU32::into_inner).collect(),
             deviates: deviates
@@ -94,7 +93,6 @@ impl Images {
         let are_alike = all.iter().all(|images| images.plan.hash() == hash);
         are_alike.then(|| Self {
             plan: first.plan.clone(),
-            count: all.iter().map(|images| images.count).sum(),
             chunks: all
                 .iter()
                 .flat_map(|images| images.chunks.clone())
@@ -112,7 +110,7 @@ impl Images {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.count
+        self.clamped.len()
     }
 
     /// The plan that they are for.
@@ -185,7 +183,8 @@ impl Part {
     /// # Panics
     /// There are not so many images.
     pub fn new(images: Arc<Images>, range: Range<usize>) -> Result<Self, EngineError> {
-        assert!(range.end <= images.count, "{range:?} of {}", images.count);
+        let count = images.count();
+        assert!(range.end <= count, "{range:?} of {count}");
         let plan = &images.plan;
         let prime = plan.forms()[0].prime.map(Prime::new).transpose();
         let prime = prime.map_err(|source| EngineError::Parameters {
