@@ -124,6 +124,42 @@ def test_attention_equals_the_oracle(form: str, trust: str) -> None:
     assert max(scored.expected_error, scored.relative_error) < 1.5 * aim
 
 
+def wide(steps: int = 32, width: int = 32) -> ModelProto:
+    """Attention whose products take fewer bytes under encryption than by oblivious transfer."""
+    nodes = [
+        node("MatMul", "x wq", "q"),
+        node("Transpose", "x", "k", perm=[0, 2, 1]),
+        node("MatMul", "q k", "s"),
+        node("Softmax", "s", "a", axis=-1),
+        node("MatMul", "a x", "o"),
+        node("ReduceMean", "o", "m", axes=[1], keepdims=0),
+        node("MatMul", "m last", "y"),
+    ]
+    constants = {"wq": floats(width, width) / np.float32(width), "last": floats(width, 3)}
+    return model(nodes, ("N", steps, width), constants)
+
+
+def test_large_products_are_encrypted() -> None:
+    loaded = pronghorn.load(wide(), samples=floats(32, 32, 32))
+    plan = str(loaded.plan("two-party"))
+    assert plan.count("product of matrices under encryption") == 2
+    assert loaded.verify(floats(3, 32, 32), trust="two-party").disagreements == 0
+    assert "product of matrices by the client" in str(loaded.plan("client-aided"))
+    assert loaded.verify(floats(3, 32, 32), trust="client-aided").disagreements == 0
+
+
+def test_prepared_products_are_encrypted() -> None:
+    loaded = pronghorn.load(wide(), samples=floats(32, 32, 32))
+    images = floats(2, 32, 32)
+    with (
+        pronghorn.serve(loaded, "127.0.0.1:0", "two-party") as server,
+        pronghorn.connect(server.address, prepare=0) as client,
+    ):
+        wanted = client.predict(images)
+        client.prepare(2)
+        np.testing.assert_array_equal(client.predict(images), wanted)
+
+
 KEPT = np.tril(np.ones((STEPS, STEPS), bool))
 MASKS = {
     "added": ([node("Add", "s mask", "masked")], {"mask": np.where(KEPT, 0, -np.inf).astype(np.float32)}),

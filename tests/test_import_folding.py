@@ -104,3 +104,13 @@ def test_the_callers_model_stays_as_it_is() -> None:
     before = given.SerializeToString()
     import_onnx(given)
     assert given.SerializeToString() == before
+
+
+def test_many_elements_along_an_axis() -> None:
+    """The onnx package evaluates this for axes of fewer than 64 places alone."""
+    places = np.arange(70)[::-1].reshape(1, 70).copy()
+    nodes = [node("GatherElements", "w i", "c", axis=1), node("Add", "x c", "y")]
+    weights = floats(1, 70)
+    imported = import_onnx(model(nodes, (1, 70), {"w": weights, "i": places}))
+    (added,) = imported.tensors.values()
+    np.testing.assert_array_equal(np.ravel(added), np.ravel(weights)[::-1])

@@ -726,6 +726,30 @@ def test_einsum_of_a_constant(equation: str, shape: tuple[Any, ...], constant: t
 
 
 @pytest.mark.parametrize(
+    ("equation", "shape"),
+    [
+        ("bhid,bhjd->bhij", ("N", 2, 3, 4)),
+        ("bghij,bghjd->bghid", ("N", 2, 2, 3, 3)),
+        ("bij,bjk->bki", ("N", 3, 3)),
+        ("b i h d, b j h d -> b h i j", ("N", 3, 2, 4)),
+        ("bi,bj->bij", ("N", 3)),
+        ("bij,bij->bi", ("N", 3, 2)),
+    ],
+)
+def test_einsum_of_two_computed_matrices(equation: str, shape: tuple[Any, ...]) -> None:
+    nodes = [node("Mul", "x c", "z"), node("Add", "x c", "w"), node("Einsum", "z w", "y", equation=equation)]
+    check(model(nodes, shape, {"c": around(*shape[1:])}), inputs=around(4, *shape[1:]))
+
+
+@pytest.mark.parametrize("equation", ["ij,kj->ik", "bij,bjk->bi", "bii,bij->bj", "bij,cjk->bik"])
+def test_other_equations_of_two_computed_values_are_refused(equation: str) -> None:
+    shape = ("N", 3) if equation.startswith("ij") else ("N", 3, 3)
+    nodes = [node("Mul", "x x", "z"), node("Einsum", "x z", "y", equation=equation)]
+    with pytest.raises(UnsupportedModelError, match="no product of two matrices"):
+        import_onnx(model(nodes, shape, {}))
+
+
+@pytest.mark.parametrize(
     "equation", ["bij,ij->bij", "bij,jk->kbi", "bij,bk->ik", "bij,jk->bi", "bii,ij->bj", "...j,jk->k"]
 )
 def test_other_equations_are_refused(equation: str) -> None:

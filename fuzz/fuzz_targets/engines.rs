@@ -1,4 +1,4 @@
-//! Whole runs of small networks in the coefficient and the slot engine, of one with a product, and
+//! Whole runs of small networks in the coefficient and the slot engine, of ones with products, and
 //! of lean steps by both kinds of OTs,
 //! one message of which a hostile peer has changed: an error, or a run that goes on.
 #![no_main]
@@ -10,16 +10,17 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, EngineError, Machine, ServerModel, ServerRun, Want};
-use pronghorn_fuzz::{Splice, class, edited, gated, lean, small_in};
+use pronghorn_fuzz::{Splice, attention, class, edited, gated, lean, small_in};
 use pronghorn_plan::{Built, Engine, steps::activation::lean::Transfers};
 
 /// Messages of a run, at most.
 const MESSAGES: usize = 256;
 
-static MODELS: LazyLock<[ServerModel; 6]> = LazyLock::new(|| {
+static MODELS: LazyLock<[ServerModel; 7]> = LazyLock::new(|| {
     let [coefficients, slots] = [Engine::Coefficient, Engine::Slot].map(small_in);
     let [bits, silent] = [Transfers::Extension, Transfers::Silent].map(lean);
-    [coefficients, slots, gated(), bits, silent, class()].map(model)
+    let built = [coefficients, slots, gated(), bits, silent, class(), attention()];
+    built.map(model)
 });
 
 static INPUT: [f32; 2] = [0.1, 0.9];

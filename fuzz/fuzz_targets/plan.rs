@@ -9,16 +9,17 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
-use pronghorn_fuzz::{Splice, built, class, edited, finish, gated, lean, polynomial, shared};
+use pronghorn_fuzz::{Splice, attention, built, class, edited, finish, gated, lean, polynomial, shared};
 use pronghorn_plan::{CheckedPlan, Plan, cost, steps::activation::lean::Transfers};
 
-static GOOD: LazyLock<[Vec<u8>; 6]> = LazyLock::new(|| {
+static GOOD: LazyLock<[Vec<u8>; 7]> = LazyLock::new(|| {
     let lean = lean(Transfers::Silent);
-    [built(), polynomial(), shared(), gated(), lean, class()].map(|built| built.plan.to_bytes())
+    let plans = [built(), polynomial(), shared(), gated(), lean, class(), attention()];
+    plans.map(|built| built.plan.to_bytes())
 });
 
 /// Values of all steps together up to which a plan is run.
-const SMALL: usize = 5_000;
+const SMALL: usize = 6_000;
 
 #[derive(Arbitrary, Debug)]
 enum Input {

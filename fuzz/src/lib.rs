@@ -7,7 +7,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use pronghorn_engine::{ClientRun, EngineError};
 use pronghorn_graph::graph::{Graph, Tensor};
 use pronghorn_plan::{
-    BuildOptions, Built, CheckedPlan, Engine, Opening, StepKind, TrustLevel, build,
+    BuildOptions, Built, CheckedPlan, Engine, Opening, Step, StepKind, TrustLevel, build,
     steps::activation::{
         garbled::Garbled,
         lean::{Lean, Transfers},
@@ -164,6 +164,35 @@ pub fn gated() -> Built {
         ..BuildOptions::default()
     };
     build(&graph, &options).expect("the network has a plan")
+}
+
+/// Rows that are multiplied with each other: enough for encryption to pay.
+pub const ATTENTION: &str = r#"{"name":"attention","output":6,"nodes":[
+{"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2]},
+{"name":"fc1","op":{"kind":"dense","weight":"rows.w","bias":null},"inputs":[0],"shape":[640]},
+{"name":"rows","op":{"kind":"reshape"},"inputs":[1],"shape":[1,40,16]},
+{"name":"turned","op":{"kind":"transpose","permutation":[0,2,1]},"inputs":[2],"shape":[1,16,40]},
+{"name":"scores","op":{"kind":"mat_mul"},"inputs":[2,3],"shape":[1,40,40]},
+{"name":"flat","op":{"kind":"reshape"},"inputs":[4],"shape":[1600]},
+{"name":"fc2","op":{"kind":"dense","weight":"last.w","bias":null},"inputs":[5],"shape":[1]}]}"#;
+
+/// The network with a product of matrices on shares.
+pub fn attention() -> Built {
+    let tensor = |name: &str, shape: [usize; 2]| {
+        let numbers = (0..shape[0] * shape[1]).map(|at| (at as f32 * 0.7).sin());
+        (name.to_owned(), Tensor::new(shape, numbers.collect()))
+    };
+    let tensors = [tensor("rows.w", [640, 2]), tensor("last.w", [1, 1600])].into();
+    let graph = Graph::from_json(ATTENTION, tensors).expect("the network is valid");
+    let options = BuildOptions {
+        trust: Some(TrustLevel::TwoParty),
+        engine: Some(Engine::Coefficient),
+        ..BuildOptions::default()
+    };
+    let built = build(&graph, &options).expect("the network has a plan");
+    let is_encrypted = |step: &Step| matches!(step.kind, StepKind::EncryptedMatrices(_));
+    assert!(built.plan.steps.iter().any(is_encrypted));
+    built
 }
 
 /// How it is planned.

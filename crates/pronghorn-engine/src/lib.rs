@@ -20,6 +20,7 @@ pub mod keys;
 pub mod lean;
 mod local;
 pub mod machine;
+mod matrices;
 pub mod measure;
 mod model;
 mod online;

@@ -3,7 +3,7 @@
 //! The client's share is the value and the server's is zero, of both factors: the client multiplies
 //! its own, without a message. It learns no more than it has.
 
-use pronghorn_plan::{Weights, step::Compiled};
+use pronghorn_plan::{Pairs, Weights, step::Compiled};
 
 use crate::{
     connection::Shelf,
@@ -15,11 +15,11 @@ use crate::{
 };
 
 /// The protocol of products of two values in the clear.
-pub(crate) struct ClearProduct;
+pub(crate) struct ClearProduct(pub Pairs);
 
 impl Compile for ClearProduct {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(Box::new(ClientSide(sides::products(step))))
+        Ok(Box::new(ClientSide(sides::products(step, self.0)?)))
     }
 
     fn server(

@@ -3,7 +3,7 @@
 //! [`of`] is the one place that tells protocols apart: a new protocol is a folder with a
 //! [`Compile`], and a line there.
 
-use pronghorn_plan::{CheckedPlan, StepKind, Weights};
+use pronghorn_plan::{CheckedPlan, Pairs, StepKind, Weights};
 
 use crate::{
     connection::Shelf,
@@ -25,11 +25,14 @@ fn of(kind: &StepKind) -> &dyn Compile {
         StepKind::Local(op) => op,
         StepKind::Reveal(reveal) => reveal,
         StepKind::Garbled(garbled) => garbled,
-        StepKind::Square | StepKind::Product => &Product,
+        StepKind::Square | StepKind::Product => &Product(Pairs::Elements),
+        StepKind::MatrixProduct => &Product(Pairs::Matrices),
         StepKind::Open => &Open,
         StepKind::Encrypted(encrypted) => encrypted,
         StepKind::ClearCoefficient(clear) => clear,
-        StepKind::ClearProduct => &ClearProduct,
+        StepKind::ClearProduct => &ClearProduct(Pairs::Elements),
+        StepKind::ClearMatrixProduct => &ClearProduct(Pairs::Matrices),
+        StepKind::EncryptedMatrices(matrices) => matrices,
         StepKind::Lean(lean) => lean,
         StepKind::ArgMax(argmax) => argmax,
         #[cfg(feature = "toy-protocols")]

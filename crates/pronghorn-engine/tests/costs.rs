@@ -40,7 +40,7 @@ fn on_shares() -> Vec<(String, Built)> {
     for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
         let mut add = |name: &str, built| plans.push((format!("{name}, {engine:?}"), built));
         add("all steps", shared(&network(1), engine, None));
-        for middle in [LeakyRelu, PaddedMaxPool, Residual, Concat, Gate] {
+        for middle in [LeakyRelu, PaddedMaxPool, Residual, Concat, Gate, Attention] {
             add("one step", shared(&around(middle), engine, None));
         }
         if engine != Engine::Slot {

@@ -150,6 +150,16 @@ fn products_equal_the_oracle() {
     check(&built, &numbers(32, 9), 1);
 }
 
+#[test]
+fn products_of_matrices_equal_the_oracle() {
+    let built = plan(&around(Middle::Attention), options(TrustLevel::ClientAided));
+    let products = |step: &&Step| step.kind == StepKind::ClearMatrixProduct;
+    assert_eq!(built.plan.steps.iter().filter(products).count(), 2);
+    for batch in [1, 7, 2100] {
+        check(&built, &numbers(32 * batch, 5), batch);
+    }
+}
+
 /// Inputs are quantised some images at a time, and an error names the value among all.
 #[test]
 fn an_invalid_input_is_named_by_its_image() {

@@ -7,8 +7,8 @@ use std::{collections::BTreeSet, env, fs, process::Command};
 use crate::common::{
     network,
     networks::{
-        Middle, aided, aided_coefficient, around, class, deep, dense, dithered, has_words,
-        in_bands, lean, options, parts, plan, pooled_input, shared, ties, wide,
+        Middle, aided, aided_coefficient, around, attention, class, deep, dense, dithered,
+        has_words, in_bands, lean, options, parts, plan, pooled_input, shared, ties, wide,
     },
     transcript::{
         self,
@@ -92,6 +92,9 @@ cases! {
     step_concat: shared(&around(Middle::Concat), Engine::Coefficient, None), AHEAD;
     step_product: shared(&around(Middle::Gate), Engine::Coefficient, None), TWO_PARTY;
     step_product_client_aided: plan(&around(Middle::Gate), options(TrustLevel::ClientAided)), &[Batch(3)];
+    step_matrices: shared(&around(Middle::Attention), Engine::Coefficient, None), TWO_PARTY;
+    step_matrices_client_aided: plan(&around(Middle::Attention), options(TrustLevel::ClientAided)), &[Batch(3)];
+    step_encrypted_matrices: shared(&attention(), Engine::Coefficient, None), AHEAD;
     step_lean_relu: lean(&around(Middle::Relu), Engine::Coefficient, None), TWO_PARTY;
     step_lean_leaky_relu: lean(&around(Middle::LeakyRelu), Engine::Coefficient, None), AHEAD;
     step_lean_silu: lean(&around(Middle::Silu), Engine::Coefficient, None), AHEAD;

@@ -7,7 +7,7 @@ use std::{
 
 use crate::common::{
     check, exchange, exchange_with, network,
-    networks::{Middle, around, class, dithered, lean, lean_with, shared, ties},
+    networks::{Middle, around, attention, class, dithered, lean, lean_with, shared, ties},
     numbers, run, tensors,
 };
 use pronghorn_engine::{
@@ -264,6 +264,40 @@ fn products_equal_the_oracle() {
 fn prepared_products_equal_the_oracle() {
     for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
         check_prepared(&shared(&around(Middle::Gate), engine, None));
+        check_prepared(&shared(&around(Middle::Attention), engine, None));
+    }
+}
+
+/// Products of matrices under encryption, one of the client's input alone, at any precision; and
+/// with lean steps around them.
+#[test]
+fn encrypted_products_of_matrices_equal_the_oracle() {
+    let count = |built: &Built| {
+        let products = |step: &&Step| matches!(step.kind, StepKind::EncryptedMatrices(_));
+        built.plan.steps.iter().filter(products).count()
+    };
+    for engine in [Engine::Batch, Engine::Coefficient] {
+        for bits in [None, Some((5, 4)), Some((8, 8))] {
+            let built = shared(&attention(), engine, bits);
+            assert_eq!(count(&built), 2);
+            check(&built, &numbers(1280 * 2, 5), 2);
+        }
+        let built = shared(&attention(), engine, None);
+        assert!(lean_steps(&built) > 0, "so large activations are lean");
+        check_prepared(&built);
+    }
+}
+
+/// Products of matrices, in each engine, at any precision.
+#[test]
+fn products_of_matrices_equal_the_oracle() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        for bits in [None, Some((5, 4)), Some((8, 8))] {
+            let built = shared(&around(Middle::Attention), engine, bits);
+            let products = |step: &&Step| step.kind == StepKind::MatrixProduct;
+            assert_eq!(built.plan.steps.iter().filter(products).count(), 2);
+            check(&built, &numbers(32 * 3, 5), 3);
+        }
     }
 }
 

@@ -426,7 +426,7 @@ pub fn in_products(graph: &Graph) -> Vec<usize> {
     let mut features: Vec<Elements> = Vec::with_capacity(graph.nodes.len());
     let mut found = BTreeSet::new();
     for node in &graph.nodes {
-        if matches!(node.op, Op::Multiply | Op::Square | Op::Function { .. }) {
+        if node.op.is_product() || matches!(node.op, Op::Square | Op::Function { .. }) {
             let read = node
                 .inputs
                 .iter()

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use argmax::bounds as argmax_bounds;
 pub use bounds::Interval;
 pub use display::least_and_most;
-pub use product::bounds as product_bounds;
+pub use product::{bounds as product_bounds, matrix_bounds as matrix_product_bounds};
 pub use table::{MAX_ENTRIES, MAX_FINE, Table};
 pub use validate::FixedError;
 
@@ -77,10 +77,14 @@ impl FixedGraph {
         self
     }
 
-    /// Multiplications by weights that one image takes.
+    /// Multiplications by weights and of matrices that one image takes.
     pub fn multiply_adds(&self) -> u64 {
         let of = |node: &FixedNode| match &node.op {
             FixedOp::Linear(linear) => linear.geometry.multiply_adds(),
+            FixedOp::MatMul => {
+                let inner = self.nodes[node.inputs[0]].value.shape.last();
+                (node.value.len() * inner.unwrap_or(&1)) as u64
+            }
             _ => 0,
         };
         self.nodes.iter().map(of).sum()
@@ -148,6 +152,8 @@ pub enum FixedOp {
     /// `inputs[0] * inputs[1]`, either broadcast along dimensions where it has size 1. Fraction
     /// bits add up.
     Product,
+    /// `inputs[0] (P, M, K)` times `inputs[1] (P, K, N)`, for each of `P` parts. Fraction bits add up.
+    MatMul,
     /// The index of the largest of all values, the smallest of equal ones: a value of shape `[1]`
     /// without fraction bits.
     ArgMax,

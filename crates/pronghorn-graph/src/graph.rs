@@ -133,6 +133,8 @@ pub enum Op {
     /// `inputs[0] * inputs[1]`, both computed. Either is broadcast along dimensions where it has
     /// size 1; both have the same number of dimensions.
     Multiply,
+    /// `inputs[0] (P, M, K)` times `inputs[1] (P, K, N)`, both computed, for each of `P` parts.
+    MatMul,
     /// Maximum over a window of each channel; padding never wins.
     MaxPool {
         /// The window.
@@ -220,6 +222,7 @@ impl Op {
             Self::Function { function } => function.name(),
             Self::Square => "Square",
             Self::Multiply => "Multiply",
+            Self::MatMul => "MatMul",
             Self::MaxPool { .. } => "MaxPool",
             Self::AveragePool { .. } => "AveragePool",
             Self::GlobalAveragePool => "GlobalAveragePool",
@@ -294,6 +297,11 @@ impl Op {
                 | Self::Square
                 | Self::MaxPool { .. }
         )
+    }
+
+    /// True if it multiplies two computed values.
+    pub fn is_product(&self) -> bool {
+        matches!(self, Self::Multiply | Self::MatMul)
     }
 
     /// True if it is a layer of secret weights.

@@ -15,6 +15,7 @@ pub mod function;
 pub mod geometry;
 pub mod graph;
 pub mod layout;
+pub mod matrices;
 pub mod names;
 pub mod oracle;
 pub mod outputs;

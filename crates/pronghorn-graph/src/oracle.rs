@@ -19,6 +19,7 @@ use crate::{
         scalar,
     },
     geometry::Window,
+    matrices::Matrices,
     rearrange,
 };
 
@@ -340,6 +341,12 @@ impl<'a> Evaluator<'a> {
                 Ok(images)
             }
             FixedOp::Local(LocalOp::Reshape) => Ok(self.own(index, input, values)),
+            FixedOp::MatMul => {
+                let specs = [0, 1].map(|at| &self.graph.nodes[node.inputs[at]].value);
+                let [left, right] = [0, 1].map(|at| &values[node.inputs[at]]);
+                let pairs = left.par_iter().zip(right);
+                pairs.map(|(x, y)| matrices(specs, [x, y])).collect()
+            }
             _ => {
                 let read = |image: usize| {
                     let inputs = node.inputs.iter();
@@ -385,7 +392,7 @@ impl<'a> Evaluator<'a> {
                     |best: usize, i: usize| if values[i] > values[best] { i } else { best };
                 Ok(vec![(0..values.len()).fold(0, larger) as i32])
             }
-            FixedOp::Input | FixedOp::Linear(_) | FixedOp::Activation(_) => {
+            FixedOp::Input | FixedOp::Linear(_) | FixedOp::Activation(_) | FixedOp::MatMul => {
                 unreachable!("these take images together")
             }
         }
@@ -508,6 +515,27 @@ fn linear(layer: &Linear, input: &ValueSpec, images: &[Vec<i32>]) -> Result<Imag
         by_channel(sums, &layer.bias, |sum, &bias| sum.wrapping_add(bias));
     });
     Ok(sums)
+}
+
+/// The products of two matrices, part by part.
+fn matrices(specs: [&ValueSpec; 2], [left, right]: [&[i32]; 2]) -> Narrow {
+    let Ok(matrices) = Matrices::of(&specs[0].shape, &specs[1].shape) else {
+        unreachable!("the graph was validated")
+    };
+    let pairs = specs.into_iter().zip([left, right]);
+    let layer = matrices.layer();
+    // Factors in their ranges give sums in theirs. Partial sums may wrap.
+    match { pairs }.all(|(spec, x)| outside(x, spec.low, spec.high).is_none()) {
+        true => Ok(Convolution::<Words>::new(&layer, left)
+            .of(&[right])
+            .concat()),
+        false => narrow(
+            Convolution::<Longs>::new(&layer, left)
+                .of(&[right])
+                .concat()
+                .into_iter(),
+        ),
+    }
 }
 
 fn convolved<N: Numbers<Sum = i32>, X: AsRef<[N::Number]> + Sync>(

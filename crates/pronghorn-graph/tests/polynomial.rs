@@ -179,3 +179,23 @@ fn worst_gains_are_no_smaller_than_measured_ones() {
         }
     }
 }
+
+/// Products of matrices become products of values, and sums of them.
+#[test]
+fn matrices_are_products_and_sums() {
+    let mut net = Net::new(&[2, 3, 5], 4);
+    let turned = Op::Transpose {
+        permutation: vec![0, 2, 1],
+    };
+    let turned = net.push(turned, &[0], vec![2, 5, 3]);
+    net.push(Op::MatMul, &[0, turned], vec![2, 3, 3]);
+    let inputs = net.random.reals(30 * 4, -1.0, 1.0);
+    let wanted = float::evaluate(&net.graph, &inputs, 4).expect("numbers");
+    let doubles: Vec<f64> = inputs.iter().map(|&x| x.into()).collect();
+    let graph = polynomial(&net.graph, &inputs, 4, 8);
+    assert!(graph.is_sound());
+    let found = graph.evaluate(&doubles);
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert!((found - f64::from(*wanted)).abs() < 1e-5);
+    }
+}

@@ -105,3 +105,58 @@ fn wide_factors_are_rounded() {
     let product = wide.fixed.result();
     assert!(i64::from(product.high) - i64::from(product.low) < 1 << 31);
 }
+
+/// Matrices of several heads: the definition, in floats and in integers, at several precisions.
+#[test]
+fn matrices() {
+    let (parts, rows, inner, columns) = (3, 4, 5, 6);
+    let net = || {
+        let mut net = Net::new(&[parts, rows, inner], 5);
+        let op = |permutation: &[usize]| Op::Transpose {
+            permutation: permutation.to_vec(),
+        };
+        let turned = net.push(op(&[0, 2, 1]), &[0], vec![parts, inner, rows]);
+        let indices = vec![0, 1, 2, 3, 3, 0];
+        let taken = Op::Take { axis: 2, indices };
+        let second = net.push(taken, &[turned], vec![parts, inner, columns]);
+        net.push(Op::MatMul, &[0, second], vec![parts, rows, columns]);
+        net
+    };
+    let columns_of = [0, 1, 2, 3, 3, 0];
+    let x = Random::new(8).reals(parts * rows * inner, -1.0, 1.0);
+    let mut expected = Vec::new();
+    for part in 0..parts {
+        for row in 0..rows {
+            for column in columns_of {
+                let at = |row: usize, step: usize| f64::from(x[(part * rows + row) * inner + step]);
+                let term = |step: usize| at(row, step) * at(column, step);
+                expected.push((0..inner).map(term).sum::<f64>());
+            }
+        }
+    }
+    let found = float::evaluate(&net().graph, &x, 1).unwrap();
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!((f64::from(*found) - expected).abs() < 1e-5);
+    }
+    // The input has 8 bits where no layer reads it.
+    for (bits, error) in [(14, 0.01), (6, 0.08)] {
+        let net = quantised(net(), bits, -1.0);
+        assert!(net.error() < error, "{bits} bits: {}", net.error());
+        let is_product = |node: &&FixedNode| node.op == FixedOp::MatMul;
+        let product = net
+            .fixed
+            .nodes
+            .iter()
+            .find(is_product)
+            .expect("there is one");
+        let reach = i64::from(product.value.high);
+        let factors = product
+            .inputs
+            .iter()
+            .map(|&input| &net.fixed.nodes[input].value);
+        let most: i64 = factors
+            .map(|factor| i64::from(factor.high.max(-factor.low)))
+            .product();
+        assert!(reach <= most * inner as i64);
+    }
+}

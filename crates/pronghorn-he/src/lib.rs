@@ -8,6 +8,7 @@
 //!   stand on.
 //! * [`ckks`]: approximate numbers in slots; sums, products, rotations.
 //! * [`bfv`]: integers modulo a prime in slots; sums, products with plaintexts, rotations.
+//! * [`matrix`]: shares of matrices in coefficients; products with matrices in the clear.
 //! * [`multikey`]: ciphertexts under the keys of several parties, on the same ring.
 //! * [`flood`]: how large a summand hides noise; for all of them.
 //! * [`noise`]: bounds for [`rlwe`] and [`shares`]; each of the other schemes has its own.
@@ -15,6 +16,7 @@
 pub mod bfv;
 pub mod ckks;
 pub mod flood;
+pub mod matrix;
 pub mod multikey;
 pub mod noise;
 pub mod rlwe;

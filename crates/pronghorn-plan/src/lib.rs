@@ -39,5 +39,5 @@ pub use planner::{
 };
 pub use rlwe::{Rlwe, ShareBits, WordSize};
 pub use step::Derived;
-pub use steps::{StepKind, encrypted::EncryptedPlan};
+pub use steps::{StepKind, encrypted::EncryptedPlan, product::Pairs};
 pub use trust::TrustLevel;

@@ -23,6 +23,7 @@ use crate::{
     steps::{
         activation::{circuits::Circuits, programs::Programs},
         linear::{layout::Layout, slot_keys::SlotScheme},
+        matrices,
     },
     trust::TrustLevel,
 };
@@ -45,6 +46,8 @@ pub enum Derived {
     Circuits(Arc<Circuits>),
     /// The programs of a lean step.
     Lean(Arc<Programs>),
+    /// Where matrices sit in polynomials.
+    Matrices(Arc<matrices::Product>),
 }
 
 impl From<Circuits> for Derived {

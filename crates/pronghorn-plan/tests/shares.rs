@@ -2,7 +2,9 @@
 
 use crate::common::{
     batch, find,
-    networks::{Middle, around, dense, network, options, plan, pooled_input, shared, wide},
+    networks::{
+        Middle, around, attention, dense, network, options, plan, pooled_input, shared, wide,
+    },
     plan_of, step, value, window,
 };
 use pronghorn_graph::fixed::{ActivationOp, LocalOp, ValueSpec};
@@ -336,6 +338,7 @@ fn planned() -> Vec<Built> {
     for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
         plans.push(shared(&network(1), engine, None));
         plans.push(shared(&pooled_input(), engine, None));
+        plans.push(shared(&attention(), engine, None));
         for middle in [
             Square,
             LeakyRelu,
@@ -345,6 +348,7 @@ fn planned() -> Vec<Built> {
             Concat,
             Takes,
             Gate,
+            Attention,
         ] {
             plans.push(shared(&around(middle), engine, None));
         }

@@ -2,7 +2,8 @@
 
 use std::{ops::Range, sync::Arc};
 
-use pronghorn_graph::layout;
+use pronghorn_graph::{layout, matrices::Matrices};
+use rayon::prelude::*;
 
 use super::{layout::check_shape, open::check_bits};
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 pub struct Products {
     /// Name of the step, for messages.
     pub step: String,
-    /// Elements of one image's product.
+    /// Elements of one image's result.
     pub elements: usize,
     /// Images.
     pub images: usize,
@@ -34,6 +35,8 @@ pub enum Factors {
     Same,
     /// Two values.
     Two(Arc<[Factor; 2]>),
+    /// Two matrices, part by part: each row with each column.
+    Matrices(Matrices),
 }
 
 /// One factor of a product of two values.
@@ -67,6 +70,63 @@ impl Factors {
     }
 }
 
+impl Factors {
+    /// The elements of a factor in a share of all.
+    fn elements(&self, place: usize) -> Range<usize> {
+        match self {
+            Self::Same => 0..0,
+            Self::Two(two) => two[place].elements.clone(),
+            Self::Matrices(matrices) => {
+                let first = matrices.parts * matrices.rows * matrices.inner;
+                let second = matrices.parts * matrices.inner * matrices.columns;
+                [0..first, first..first + second][place].clone()
+            }
+        }
+    }
+
+    /// Products that read an element of a factor.
+    fn readers(&self, place: usize) -> usize {
+        match self {
+            Self::Same => 1,
+            Self::Two(two) => two[place].readers.len() / two[place].elements.len().max(1),
+            Self::Matrices(matrices) => [matrices.columns, matrices.rows][place],
+        }
+    }
+
+    /// Of a product that reads element `element` of a factor, number `reader` of them: the element
+    /// of the result, and that of the other factor in a share of all.
+    fn pair_of(&self, place: usize, element: usize, reader: usize) -> [usize; 2] {
+        match self {
+            Self::Same => [element; 2],
+            Self::Two(two) => {
+                let product = two[place].readers[element * self.readers(place) + reader];
+                [product, two[1 - place].sources[product]]
+            }
+            Self::Matrices(matrices) => {
+                let &Matrices {
+                    rows,
+                    inner,
+                    columns,
+                    ..
+                } = matrices;
+                let second = self.elements(1).start;
+                match place {
+                    0 => {
+                        let (row, step) = (element / inner, element % inner);
+                        let other = (row / rows * inner + step) * columns + reader;
+                        [row * columns + reader, second + other]
+                    }
+                    _ => {
+                        let (line, column) = (element / columns, element % columns);
+                        let row = line / inner * rows + reader;
+                        [row * columns + column, row * inner + line % inner]
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl Products {
     /// Squares of a value.
     pub fn squares(step: String, elements: usize, images: usize, bits: u32) -> Self {
@@ -83,7 +143,7 @@ impl Products {
     pub fn inputs(&self) -> usize {
         match &self.factors {
             Factors::Same => self.elements,
-            Factors::Two(two) => two[1].elements.end,
+            two => two.elements(1).end,
         }
     }
 
@@ -107,17 +167,18 @@ impl Products {
     /// # Errors
     /// One is not of the shape of its factor.
     pub(crate) fn join(&self, shares: Vec<Share>) -> Result<Share, EngineError> {
-        let Factors::Two(two) = &self.factors else {
+        if let Factors::Same = &self.factors {
             return Ok(shares.into_iter().next().unwrap_or(Share::Zero));
-        };
+        }
         let words = self.check(&Share::Zero)?;
         if shares.iter().all(|share| matches!(share, Share::Zero)) {
             return Ok(Share::Zero);
         }
         let mut joined = Batch::zeros(self.inputs(), self.images);
         let mut rest = &mut joined.words_mut()[..words];
-        for (factor, share) in two.iter().zip(&shares) {
-            let words = check_shape(&self.step, share, factor.elements.len(), self.images)?;
+        for (place, share) in shares.iter().enumerate().take(2) {
+            let elements = self.factors.elements(place).len();
+            let words = check_shape(&self.step, share, elements, self.images)?;
             let (part, after) = std::mem::take(&mut rest).split_at_mut(words);
             if let Share::Words(share) = share {
                 part.copy_from_slice(share.words());
@@ -127,25 +188,63 @@ impl Products {
         Ok(Share::Words(joined))
     }
 
-    /// The elements that product `element` multiplies.
-    fn pair(&self, element: usize) -> [usize; 2] {
-        match &self.factors {
-            Factors::Same => [element; 2],
-            Factors::Two(two) => [0, 1].map(|place| two[place].sources[element]),
-        }
-    }
-
     /// `output[p] += sign x y` for each product `p` of an element `x` of a share with an element
     /// `y` of another.
     fn accumulate(&self, [x, y]: [&Batch; 2], sign: i32, output: &mut Batch) {
+        if let Factors::Matrices(matrices) = &self.factors {
+            return self.accumulate_rows(matrices, [x, y], sign, output);
+        }
+        let pair = |element: usize| match &self.factors {
+            Factors::Two(two) => [0, 1].map(|place| two[place].sources[element]),
+            _ => [element; 2],
+        };
         let rows = output.words_mut().chunks_mut(self.images);
         for (element, row) in rows.enumerate() {
-            let [left, right] = self.pair(element);
+            let [left, right] = pair(element);
             let pairs = x.row(left).iter().zip(y.row(right));
             for (word, (&x, &y)) in row.iter_mut().zip(pairs) {
                 *word = word.wrapping_add(x.wrapping_mul(y).wrapping_mul(sign));
             }
         }
+    }
+
+    /// The same of matrices: a number of a row of the first with all of a row of the second.
+    fn accumulate_rows(
+        &self,
+        matrices: &Matrices,
+        [x, y]: [&Batch; 2],
+        sign: i32,
+        output: &mut Batch,
+    ) {
+        let &Matrices {
+            rows,
+            inner,
+            columns,
+            ..
+        } = matrices;
+        let (images, second) = (self.images, self.factors.elements(1).start);
+        let of_row = |(row, sums): (usize, &mut [i32])| {
+            for step in 0..inner {
+                let numbers = x.row(row * inner + step);
+                let first = second + (row / rows * inner + step) * columns;
+                let others = &y.words()[first * images..][..columns * images];
+                let pairs = sums.chunks_mut(images).zip(others.chunks(images));
+                if let &[x] = numbers {
+                    // In one plain loop, which the compiler keeps in vectors.
+                    let x = x.wrapping_mul(sign);
+                    let pairs = sums.iter_mut().zip(others);
+                    pairs.for_each(|(sum, &y)| *sum = sum.wrapping_add(x.wrapping_mul(y)));
+                    continue;
+                }
+                for (sums, others) in pairs {
+                    for ((sum, &x), &y) in sums.iter_mut().zip(numbers).zip(others) {
+                        *sum = sum.wrapping_add(x.wrapping_mul(y).wrapping_mul(sign));
+                    }
+                }
+            }
+        };
+        let each = output.words_mut().par_chunks_mut(columns * images);
+        each.enumerate().for_each(of_row);
     }
 
     /// The products of a party's own share.
@@ -178,16 +277,18 @@ impl Products {
                 run: 1,
                 padded: true,
             }],
-            Factors::Two(two) => {
-                let sum = |place: usize| Sum {
-                    products: self,
-                    place,
-                    words: two[place].elements.start * self.images
-                        ..two[place].elements.end * self.images,
-                    bits: self.bits,
-                    shift: 0,
-                    run: two[place].readers.len() / two[place].elements.len().max(1),
-                    padded: false,
+            two => {
+                let sum = |place: usize| {
+                    let elements = two.elements(place);
+                    Sum {
+                        products: self,
+                        place,
+                        words: elements.start * self.images..elements.end * self.images,
+                        bits: self.bits,
+                        shift: 0,
+                        run: two.readers(place),
+                        padded: false,
+                    }
                 };
                 vec![sum(0), sum(1)]
             }
@@ -214,20 +315,19 @@ pub(super) struct Sum<'a> {
 }
 
 impl Sum<'_> {
-    /// For each product of these words, in their order: its own word, and that of the other factor.
+    /// For each product of these words, in their order: the word of the result that it is added to,
+    /// and that of the other factor.
     pub fn places(&self, words: Range<usize>) -> Vec<[usize; 2]> {
-        let Factors::Two(two) = &self.products.factors else {
+        let (factors, images) = (&self.products.factors, self.products.images);
+        if let Factors::Same = factors {
             return words.map(|word| [word; 2]).collect();
-        };
-        let (own, other) = (&two[self.place], &two[1 - self.place]);
-        let images = self.products.images;
+        }
+        let first = factors.elements(self.place).start;
         let of_word = |word: usize| {
-            let (element, image) = (word / images - own.elements.start, word % images);
-            let readers = &own.readers[element * self.run..][..self.run];
-            let place = move |&product: &usize| {
-                [product, other.sources[product]].map(|element| element * images + image)
-            };
-            readers.iter().map(place)
+            let (element, image) = (word / images - first, word % images);
+            let pair = move |reader: usize| factors.pair_of(self.place, element, reader);
+            let place = move |reader| pair(reader).map(|element| element * images + image);
+            (0..self.run).map(place)
         };
         words.flat_map(of_word).collect()
     }

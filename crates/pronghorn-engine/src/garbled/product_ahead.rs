@@ -316,7 +316,7 @@ macro_rules! stored {
             fn kind(products: &Products) -> u8 {
                 match products.factors {
                     Factors::Same => $square,
-                    Factors::Two(_) => $product,
+                    Factors::Two(_) | Factors::Matrices(_) => $product,
                 }
             }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use pronghorn_graph::matrices::Matrices;
 use pronghorn_plan::{
-    Derived, Weights,
+    Derived, Pairs, Weights,
     step::Compiled,
     steps::activation::garbled::{Circuits, Garbled},
 };
@@ -168,12 +169,15 @@ impl Side for GarbledServerSide {
     }
 }
 
-/// The protocol of squares, and of products of two values on shares.
-pub(crate) struct Product;
+/// The protocol of squares, and of products of two values or matrices on shares.
+pub(crate) struct Product(pub Pairs);
 
 impl Compile for Product {
     fn client(&self, step: &Compiled<'_>) -> Result<Box<dyn Side>, EngineError> {
-        Ok(prepared_ahead(step, ProductClientSide(products(step))))
+        Ok(prepared_ahead(
+            step,
+            ProductClientSide(products(step, self.0)?),
+        ))
     }
 
     fn server(
@@ -182,24 +186,38 @@ impl Compile for Product {
         _weights: &Weights,
         _shelf: &Shelf,
     ) -> Result<Box<dyn Side>, EngineError> {
-        Ok(prepared_ahead(step, ProductServerSide(products(step))))
+        Ok(prepared_ahead(
+            step,
+            ProductServerSide(products(step, self.0)?),
+        ))
     }
 }
 
 /// The products of one image.
-pub(crate) fn products(step: &Compiled<'_>) -> Products {
+///
+/// # Errors
+/// When matrices do not go together.
+pub(crate) fn products(step: &Compiled<'_>, pairs: Pairs) -> Result<Products, EngineError> {
     let (place, value) = (&step.place, step.place.value());
     let shapes: Vec<&[usize]> = place.inputs().map(|input| input.shape.as_slice()).collect();
-    Products {
+    Ok(Products {
         step: place.name(),
         elements: value.len(),
         images: 1,
         bits: place.form().bits,
-        factors: match *shapes {
-            [left, right] => Factors::two([left, right], &value.shape),
+        factors: match (shapes.as_slice(), pairs) {
+            (&[left, right], Pairs::Elements) => Factors::two([left, right], &value.shape),
+            (&[left, right], Pairs::Matrices) => {
+                let matrices = Matrices::of(left, right);
+                Factors::Matrices(
+                    matrices.map_err(|_| {
+                        unsupported(&place.name(), "its matrices do not go together")
+                    })?,
+                )
+            }
             _ => Factors::Same,
         },
-    }
+    })
 }
 
 impl Products {

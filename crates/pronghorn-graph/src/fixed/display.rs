@@ -49,6 +49,7 @@ impl fmt::Display for FixedOp {
             Self::Local(op) => op.fmt(f),
             Self::Activation(op) => op.fmt(f),
             Self::Product => f.write_str("product"),
+            Self::MatMul => f.write_str("product of matrices"),
             Self::ArgMax => f.write_str("argmax"),
         }
     }

@@ -1,7 +1,10 @@
 //! Products of two values: shape and range.
 
 use super::{Interval, ValueSpec};
-use crate::shape::{self, OperatorError};
+use crate::{
+    matrices::Matrices,
+    shape::{self, OperatorError},
+};
 
 /// The range of a product of two values, whose shape is `shape`: either is broadcast along
 /// dimensions where it has size 1.
@@ -13,15 +16,40 @@ pub fn bounds(inputs: &[&ValueSpec], shape: &[usize]) -> Result<Interval, Operat
     for input in [left, right] {
         shape::elements(&input.shape)?;
     }
-    let expected = shape::broadcast(&left.shape, &right.shape)?;
-    if expected != shape {
-        return Err(OperatorError::OutputShape {
+    declared(shape::broadcast(&left.shape, &right.shape)?, shape)?;
+    Ok(of_pairs(left, right))
+}
+
+/// The range of a product of two matrices, part by part, whose shape is `shape`.
+///
+/// # Errors
+/// When there are not two inputs, or their shapes do not make this one.
+pub fn matrix_bounds(inputs: &[&ValueSpec], shape: &[usize]) -> Result<Interval, OperatorError> {
+    let [left, right] = shape::two(inputs)?;
+    let matrices = Matrices::of(&left.shape, &right.shape)?;
+    declared(matrices.shape().to_vec(), shape)?;
+    let count = matrices.inner as i64;
+    let Interval { low, high } = of_pairs(left, right);
+    Ok(Interval {
+        low: low.saturating_mul(count),
+        high: high.saturating_mul(count),
+    })
+}
+
+fn declared(expected: Vec<usize>, found: &[usize]) -> Result<(), OperatorError> {
+    match expected == found {
+        true => Ok(()),
+        false => Err(OperatorError::OutputShape {
             expected,
-            found: shape.to_vec(),
-        });
+            found: found.to_vec(),
+        }),
     }
+}
+
+/// The range of products of a value of each.
+fn of_pairs(left: &ValueSpec, right: &ValueSpec) -> Interval {
     let [left, right] = [left, right].map(Interval::of);
-    Ok(left.times(right.low).join(left.times(right.high)))
+    left.times(right.low).join(left.times(right.high))
 }
 
 #[cfg(test)]

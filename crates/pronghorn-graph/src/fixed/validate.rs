@@ -115,6 +115,7 @@ impl FixedGraph {
             FixedOp::Local(op) => op.bounds(&inputs, shape),
             FixedOp::Activation(op) => op.bounds(shape::one(&inputs)?, shape),
             FixedOp::Product => super::product_bounds(&inputs, shape),
+            FixedOp::MatMul => super::matrix_product_bounds(&inputs, shape),
             FixedOp::ArgMax => super::argmax_bounds(&inputs, shape),
         }
     }

@@ -56,7 +56,7 @@ pub(super) fn backwards(graph: &Graph, squares: &[Squares]) -> Vec<f64> {
         let node = &graph.nodes[index];
         // Of a product errors count by what they are of their factors.
         let weight = |input: usize| match (&node.op, squares[input].value) {
-            (Op::Multiply, value) if value > 0.0 => 1.0 / value,
+            (op, value) if op.is_product() && value > 0.0 => 1.0 / value,
             _ => 1.0,
         };
         let inputs = node.inputs.iter();
@@ -103,7 +103,7 @@ impl<'a> Disturbed<'a> {
         let squares = &mut self.squares[index];
         squares.value = value.iter().map(|&x| square(x)).sum();
         squares.passed = difference(&moved, value);
-        if node.op.is_linear() || matches!(node.op, Op::Input | Op::Multiply) {
+        if node.op.is_linear() || node.op.is_product() || node.op == Op::Input {
             let rms = (squares.value / value.len().max(1) as f64).sqrt() as f32;
             let step = STEP * rms;
             moved

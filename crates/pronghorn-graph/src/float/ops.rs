@@ -7,6 +7,7 @@ use crate::{
     convolution::{Convolution, Floats},
     geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
+    matrices::Matrices,
     rearrange, shape,
 };
 
@@ -77,6 +78,13 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
             let [left, right] =
                 [0, 1].map(|i| rearrange::broadcast(shape_of(i), &node.shape, input(i)));
             left.iter().zip(&*right).map(|(l, r)| l * r).collect()
+        }
+        Op::MatMul => {
+            let Ok(matrices) = Matrices::of(shape_of(0), shape_of(1)) else {
+                unreachable!("the graph was validated")
+            };
+            let layer = Convolution::<Floats>::new(&matrices.layer(), x);
+            layer.of(&[input(1)]).pop().unwrap_or_default()
         }
         Op::MaxPool { window } => pool(
             window,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Op, Tensor};
 use crate::{
     geometry::ConvGeometry,
+    matrices::Matrices,
     shape::{self, OperatorError},
 };
 
@@ -34,6 +35,10 @@ impl Op {
             Self::Multiply => {
                 let [left, right] = shape::two(inputs)?;
                 return shape::broadcast(left, right);
+            }
+            Self::MatMul => {
+                let [left, right] = shape::two(inputs)?;
+                return Ok(Matrices::of(left, right)?.shape().to_vec());
             }
             Self::Concat { axis } => return shape::concat(inputs, *axis),
             _ => {}

@@ -6,7 +6,12 @@ use crate::{
     geometry::{ConvGeometry, Window},
     graph::{Graph, Node, Op},
     layout::{self, Source},
+    matrices::Matrices,
+    shape::OperatorError,
 };
+
+/// Most products of two values on ciphertexts that a product of matrices takes: each is a value.
+const MOST_PRODUCTS: usize = 1 << 20;
 
 /// The polynomial form of `graph`, whose values look like `profile` on samples; weights of node `i`
 /// are integers of `weight_bits[i]` bits, sign included (2 to 15); all ranges but the input's are
@@ -153,6 +158,7 @@ impl Lowering<'_> {
                 let inputs = inputs.map(|input| self.broadcast(node, input)).collect();
                 return Ok(self.push(node, PolyOp::Multiply, inputs, look));
             }
+            Op::MatMul => return self.matrices(node, [inputs[0], inputs[1]], look),
             Op::Add => PolyOp::Add,
             Op::AveragePool {
                 window,
@@ -224,6 +230,74 @@ impl Lowering<'_> {
         };
         let sources = copies(layout::broadcast(&value.shape, &node.shape));
         self.push(node, PolyOp::Rearrange(sources), vec![input], look)
+    }
+
+    /// A product of matrices: all products of two values, and a layer of ones that adds them up.
+    fn matrices(
+        &mut self,
+        node: &Node,
+        inputs: [usize; 2],
+        look: Look,
+    ) -> Result<usize, PolynomialError> {
+        let [left, right] = inputs.map(|input| &self.nodes[input]);
+        let refuse = |source| PolynomialError::Operator {
+            node: node.name.clone(),
+            operator: node.op.name(),
+            shape: node.shape.clone(),
+            source: Box::new(source),
+        };
+        let matrices = Matrices::of(&left.shape, &right.shape).map_err(refuse)?;
+        let Matrices {
+            parts,
+            rows,
+            inner,
+            columns,
+        } = matrices;
+        if matrices.products() > MOST_PRODUCTS {
+            let most = format!("at most {MOST_PRODUCTS} on ciphertexts");
+            let products = matrices.products();
+            return Err(refuse(OperatorError::parameter(
+                "the number of products",
+                products,
+                most,
+            )));
+        }
+        let pair = Look {
+            reach: left.reach * right.reach,
+            rms: left.rms * right.rms,
+        };
+        let places = (0..parts * rows).flat_map(|row| (0..columns).map(move |at| (row, at)));
+        let places = places.flat_map(|(row, at)| (0..inner).map(move |step| (row, at, step)));
+        let first = places.clone().map(|(row, _, step)| row * inner + step);
+        let second = places.map(|(row, at, step)| (row / rows * inner + step) * columns + at);
+        let factors = [copies(first), copies(second)];
+        let expanded = Node {
+            shape: vec![parts * rows, columns, inner],
+            ..node.clone()
+        };
+        let mut products = Vec::new();
+        for (input, sources) in inputs.into_iter().zip(factors) {
+            let value = &self.nodes[input];
+            let look = Look {
+                reach: value.reach,
+                rms: value.rms,
+            };
+            products.push(self.push(&expanded, PolyOp::Rearrange(sources), vec![input], look));
+        }
+        let products = self.push(&expanded, PolyOp::Multiply, products, pair);
+        let ones = Layer {
+            geometry: ConvGeometry {
+                in_channels: parts * rows,
+                out_channels: parts * rows,
+                input: [columns, inner],
+                window: Window::plain([1, inner]),
+                groups: parts * rows,
+            },
+            weights: vec![1.0; parts * rows * inner],
+            divisor: 1.0,
+            bias: vec![0.0; parts * rows],
+        };
+        Ok(self.push(node, PolyOp::Linear(ones), vec![products], look))
     }
 
     fn push(&mut self, node: &Node, op: PolyOp, inputs: Vec<usize>, look: Look) -> usize {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     fixed::{
         ActivationOp, FixedGraph, FixedNode, FixedOp, Interval, LocalOp, ValueSpec, argmax_bounds,
-        product_bounds,
+        matrix_product_bounds, product_bounds,
     },
     float::Profile,
     geometry::Window,
@@ -140,7 +140,7 @@ impl<'a> Builder<'a> {
             let rounded = |factor: FactorProfile| factor.fraction(chooser.choose_factor(&factor));
             let ranges = &self.ranges;
             self.beside[index] = rounded(FactorProfile::beside(profile, index, ranges[index]));
-            if let (Op::Multiply, &[left, right]) = (&node.op, node.inputs.as_slice()) {
+            if let (true, &[left, right]) = (node.op.is_product(), node.inputs.as_slice()) {
                 let factor = |input: usize, other: usize| {
                     let values = (index, input, other);
                     rounded(FactorProfile::new(
@@ -276,7 +276,9 @@ impl<'a> Builder<'a> {
             }
             Op::Function { function } => self.function(*function, input(0)),
             Op::Square => self.square(input(0)),
-            Op::Multiply => self.product([input(0), input(1)]),
+            Op::Multiply if input(0) == input(1) => self.square(input(0)),
+            Op::Multiply => self.product(FixedOp::Product, [input(0), input(1)]),
+            Op::MatMul => self.product(FixedOp::MatMul, [input(0), input(1)]),
             Op::MaxPool { window } => self.elementwise(
                 ActivationOp::MaxPool {
                     window: window.clone(),
@@ -603,6 +605,7 @@ impl<'a> Builder<'a> {
             FixedOp::Local(op) => op.bounds(&inputs, shape),
             FixedOp::Activation(op) => op.bounds(inputs[0], shape),
             FixedOp::Product => product_bounds(&inputs, shape),
+            FixedOp::MatMul => matrix_product_bounds(&inputs, shape),
             FixedOp::ArgMax => argmax_bounds(&inputs, shape),
         }
         .map_err(|source| self.operator_error(source))

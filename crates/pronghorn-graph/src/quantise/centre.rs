@@ -39,7 +39,7 @@ impl Centring {
     fn of(graph: &Graph, uses: &[usize], difference: usize) -> Option<Self> {
         let node = &graph.nodes[difference];
         let factors = |&reader: &usize| match &graph.nodes[reader].op {
-            Op::Square | Op::Multiply => true,
+            Op::Square | Op::Multiply | Op::MatMul => true,
             _ => !graph.nodes[reader].inputs.contains(&difference),
         };
         if node.op != Op::Add || !(difference + 1..graph.nodes.len()).all(|at| factors(&at)) {

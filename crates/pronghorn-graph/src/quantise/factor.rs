@@ -36,7 +36,9 @@ impl FactorProfile {
             let op = &graph.nodes[value].op;
             matches!(op, Op::Function { function } if function.divides())
         };
-        let normalises = [input, other].iter().any(is_root) && mean_square(other) > 0.0;
+        let is_scaled = graph.nodes[product].op == Op::Multiply;
+        let normalises =
+            is_scaled && [input, other].iter().any(is_root) && mean_square(other) > 0.0;
         Self {
             node: product,
             range,
@@ -71,16 +73,21 @@ impl FactorProfile {
 }
 
 impl Builder<'_> {
-    /// A product of two values, each rounded before it. One of equal factors is a square.
-    pub(super) fn product(&mut self, inputs: [usize; 2]) -> Result<usize, QuantiseError> {
-        if inputs[0] == inputs[1] {
-            return self.square(inputs[0]);
-        }
-        let wanted = self.factors[self.current];
+    /// A product of two values or matrices, each rounded before it.
+    pub(super) fn product(
+        &mut self,
+        op: FixedOp,
+        inputs: [usize; 2],
+    ) -> Result<usize, QuantiseError> {
+        let wanted = match op {
+            FixedOp::MatMul => self.with_room(inputs),
+            _ => self.factors[self.current],
+        };
         let [left, right] = [0, 1].map(|place| (inputs[place], wanted[place]));
         let mut factors = vec![self.factor(left.0, left.1)?, self.factor(right.0, right.1)?];
-        if !self.has_room(self.bounds(&FixedOp::Product, &factors)?) {
-            let bits = self.options.wide_bits.min(self.options.most_bits / 2);
+        if !self.has_room(self.bounds(&op, &factors)?) {
+            let most = self.options.most_bits - self.summed_bits(&op, inputs[0]);
+            let bits = self.options.wide_bits.min(most / 2);
             factors = vec![
                 self.rounded(inputs[0], bits)?,
                 self.rounded(inputs[1], bits)?,
@@ -98,7 +105,37 @@ impl Builder<'_> {
         }
         let fraction = |&factor: &usize| self.nodes[factor].value.fraction_bits;
         let fraction = factors.iter().map(fraction).sum();
-        self.push(FixedOp::Product, factors, fraction)
+        self.push(op, factors, fraction)
+    }
+
+    /// Bits that sums of a product of matrices have beyond its products.
+    fn summed_bits(&self, op: &FixedOp, first: usize) -> u32 {
+        match (op, self.graph.nodes[first].shape.last()) {
+            (FixedOp::MatMul, Some(inner)) => inner.next_power_of_two().ilog2(),
+            _ => 0,
+        }
+    }
+
+    /// The fraction bits of the factors of a product of matrices, fewer than wanted where sums would
+    /// not have room: those of the finer one go first.
+    fn with_room(&self, inputs: [usize; 2]) -> [i32; 2] {
+        const MANY: u32 = 24;
+        let mut wanted = self.factors[self.current];
+        let most = self.options.most_bits - self.summed_bits(&FixedOp::MatMul, inputs[0]);
+        let bits = |wanted: &[i32; 2]| {
+            [0, 1].map(|place| {
+                let many = self.ranges[inputs[place]].fraction(MANY);
+                MANY as i32 + wanted[place] - many
+            })
+        };
+        loop {
+            let found = bits(&wanted);
+            let finer = usize::from(found[1] > found[0]);
+            if found[0] + found[1] <= most as i32 || found[finer] <= 2 {
+                return wanted;
+            }
+            wanted[finer] -= 1;
+        }
     }
 
     /// A square. Beside a product with that value it takes the product's factor: one rounding

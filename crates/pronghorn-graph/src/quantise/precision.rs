@@ -62,8 +62,8 @@ impl Builder<'_> {
     fn factor_fraction(&self, reader: usize, index: usize) -> Option<i32> {
         let node = &self.graph.nodes[reader];
         let place = node.inputs.iter().position(|&input| input == index)?;
-        let is_product = node.op == Op::Multiply && node.inputs[0] != node.inputs[1];
-        is_product.then(|| self.factors[reader][place])
+        let is_square = node.op == Op::Multiply && node.inputs[0] == node.inputs[1];
+        (node.op.is_product() && !is_square).then(|| self.factors[reader][place])
     }
 
     /// The most fraction bits that a product with value `index` wants of it.

@@ -118,7 +118,7 @@ pub(crate) fn reaches(graph: &Graph, profile: &Profile, margin: f32) -> Vec<f64>
 /// Whether words of a value may saturate: its range may have been brought to a power of two. Those
 /// of inputs, functions and products never were, and a unit of theirs counts for more.
 fn may_saturate(graph: &Graph, index: usize) -> bool {
-    let is_own = |op: &Op| matches!(op, Op::Function { .. } | Op::Multiply | Op::Square);
+    let is_own = |op: &Op| op.is_product() || matches!(op, Op::Function { .. } | Op::Square);
     let is_read = graph.readers(index).any(|(_, reader)| is_own(&reader.op));
     let op = &graph.nodes[index].op;
     !(is_read || is_own(op) || *op == Op::Input)
@@ -127,7 +127,7 @@ fn may_saturate(graph: &Graph, index: usize) -> bool {
 /// Whether all who read a value get it clamped to its range, where changes of precision are
 /// costly: a layer or a product reads it or a part of it, or only layers do, behind moves.
 pub(crate) fn is_clamped(graph: &Graph, index: usize) -> bool {
-    let changes = |(_, node): (usize, &Node)| node.op.is_linear() || node.op == Op::Multiply;
+    let changes = |(_, node): (usize, &Node)| node.op.is_linear() || node.op.is_product();
     let wants = |(at, node): (usize, &Node)| match node.op {
         Op::Take { .. } => graph.readers(at).any(changes),
         _ => changes((at, node)),

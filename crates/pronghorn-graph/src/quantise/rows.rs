@@ -34,6 +34,7 @@ pub(super) fn kept(graph: &Graph, index: usize, result: usize) -> bool {
             // The precision changes before these.
             op if is_move(op) => kept(graph, reader, result),
             Op::Multiply => node.inputs[0] != node.inputs[1],
+            Op::MatMul => true,
             op => op.is_linear(),
         })
 }

@@ -79,6 +79,7 @@ fn kind(
             ops: vec![op.clone()],
         }),
         FixedOp::Product => StepKind::ClearProduct,
+        FixedOp::MatMul => StepKind::ClearMatrixProduct,
         FixedOp::ArgMax => {
             return Err(BuildError::Layer {
                 layer: node.name.clone(),

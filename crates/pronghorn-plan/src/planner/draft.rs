@@ -4,9 +4,18 @@ use pronghorn_graph::fixed::{FixedNode, Linear, ValueSpec};
 
 use super::BuildError;
 use crate::{
-    share_form::{LayerRules, LayerShares, Node, ShareRules},
+    rlwe::ShareBits,
+    share_form::{LEAST_GUARD, LayerRules, LayerShares, Node, ShareRules},
     step::StepPlan,
-    steps::{StepKind, activation::garbled::Garbled},
+    steps::{StepKind, activation::garbled::Garbled, matrices::EncryptedMatrices},
+};
+
+/// Knows the ranges of products of matrices, which do not depend on shares.
+const UNSETTLED: EncryptedMatrices = EncryptedMatrices {
+    shares: ShareBits {
+        value_bits: 1,
+        guard_bits: LEAST_GUARD,
+    },
 };
 
 /// A step before its parameters are known.
@@ -23,6 +32,8 @@ pub(super) struct Draft<'a> {
 pub(super) enum Op<'a> {
     /// A linear layer.
     Layer(Layer<'a>),
+    /// A product of matrices under encryption.
+    Matrices(Matrices),
     /// A chain of functions in a garbled circuit.
     Chain(Garbled),
     /// A step that has no parameters.
@@ -40,6 +51,33 @@ pub(super) struct Layer<'a> {
     pub shares: LayerShares,
 }
 
+/// A product of matrices under encryption before its parameters are known.
+#[derive(Clone)]
+pub(super) struct Matrices {
+    /// Number of the node.
+    pub index: usize,
+    /// Guard bits of its answer.
+    pub guard: u32,
+}
+
+impl LayerRules for Matrices {
+    fn layer_shares(&self) -> LayerShares {
+        LayerShares::Guarded(self.guard)
+    }
+}
+
+impl Matrices {
+    /// The step, whose values need so many bits.
+    pub fn step(&self, value_bits: u32) -> EncryptedMatrices {
+        EncryptedMatrices {
+            shares: ShareBits {
+                value_bits,
+                guard_bits: self.guard,
+            },
+        }
+    }
+}
+
 impl LayerRules for Layer<'_> {
     fn layer_shares(&self) -> LayerShares {
         self.shares
@@ -51,6 +89,7 @@ impl<'a> Draft<'a> {
     pub fn rules(&self) -> &(dyn ShareRules + '_) {
         match &self.op {
             Op::Layer(layer) => layer,
+            Op::Matrices(matrices) => matrices,
             Op::Chain(chain) => chain,
             Op::Ready(kind) => kind.as_step(),
         }
@@ -60,6 +99,7 @@ impl<'a> Draft<'a> {
     pub fn protocol(&self) -> Option<&dyn StepPlan> {
         match &self.op {
             Op::Layer(_) => None,
+            Op::Matrices(_) => Some(&UNSETTLED),
             Op::Chain(chain) => Some(chain),
             Op::Ready(kind) => Some(kind.as_step()),
         }
@@ -69,6 +109,17 @@ impl<'a> Draft<'a> {
     pub fn layer(&self) -> Option<&Layer<'a>> {
         match &self.op {
             Op::Layer(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    /// Number of the node whose answer has guard bits, if it is one.
+    pub fn guarded(&self) -> Option<usize> {
+        match &self.op {
+            Op::Matrices(matrices) => Some(matrices.index),
+            Op::Layer(layer) => {
+                matches!(layer.shares, LayerShares::Guarded(_)).then_some(layer.index)
+            }
             _ => None,
         }
     }

@@ -20,6 +20,7 @@ pub(super) fn raise(drafts: &mut [Draft<'_>], value: usize, guard: u32) {
                     *own = guard.max(*own);
                 }
             }
+            Op::Matrices(matrices) => matrices.guard = guard.max(matrices.guard),
             _ if passes_on => reached.extend(&draft.inputs),
             _ => {}
         }

@@ -87,7 +87,7 @@ pub(super) fn widen(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
                 let after = rounding_after(drafts, index);
                 Some(roundings[index].range(&proven[index], after))
             }
-            Op::Chain(_) | Op::Ready(_) => derived(drafts, index)?,
+            Op::Chain(_) | Op::Ready(_) | Op::Matrices(_) => derived(drafts, index)?,
         };
         match value {
             Some(value) => {
@@ -117,7 +117,7 @@ fn rounding_after(drafts: &[Draft<'_>], index: usize) -> i32 {
     let readers = drafts.iter().filter(|draft| draft.inputs.contains(&index));
     let rounding = readers.map(|draft| match &draft.op {
         Op::Chain(chain) => chain::rounding(&chain.ops),
-        Op::Layer(_) | Op::Ready(_) => 0,
+        Op::Layer(_) | Op::Ready(_) | Op::Matrices(_) => 0,
     });
     rounding.max().unwrap_or(0)
 }
@@ -153,18 +153,24 @@ fn derived(drafts: &[Draft<'_>], index: usize) -> Result<Option<ValueSpec>, Buil
 }
 
 /// The layers whose values reach draft `index` without another layer between.
-pub(super) fn layers_before(
+fn layers_before(drafts: &[Draft<'_>], index: usize) -> std::vec::IntoIter<usize> {
+    before(drafts, index, |draft| draft.layer().is_some())
+}
+
+/// The drafts of a kind whose values reach draft `index` without another of them between.
+pub(super) fn before(
     drafts: &[Draft<'_>],
     index: usize,
-) -> impl Iterator<Item = usize> + use<> {
-    let (mut reached, mut layers) = (drafts[index].inputs.clone(), Vec::new());
+    is: impl Fn(&Draft<'_>) -> bool,
+) -> std::vec::IntoIter<usize> {
+    let (mut reached, mut found) = (drafts[index].inputs.clone(), Vec::new());
     while let Some(index) = reached.pop() {
-        match drafts[index].layer() {
-            Some(_) => layers.push(index),
-            None => reached.extend(&drafts[index].inputs),
+        match is(&drafts[index]) {
+            true => found.push(index),
+            false => reached.extend(&drafts[index].inputs),
         }
     }
-    layers.into_iter()
+    found.into_iter()
 }
 
 #[cfg(test)]

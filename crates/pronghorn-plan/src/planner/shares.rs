@@ -9,12 +9,14 @@ use std::collections::{BTreeSet, HashMap};
 use pronghorn_graph::{
     fixed::{ActivationOp, FixedGraph, FixedNode, FixedOp, ValueSpec},
     geometry::ConvGeometry,
+    matrices::Matrices,
     names::printable,
 };
+use pronghorn_mpc::circuit::signed_width;
 
 use super::{
     BuildError, Engine,
-    draft::{Draft, Layer, Op, nodes},
+    draft::{self, Draft, Layer, Op, nodes},
     guards,
     method::{Lowered, consumers},
     parameters, ranges,
@@ -32,6 +34,7 @@ use crate::{
         },
         argmax::ArgMax,
         linear::slots::SlotLinear,
+        matrices,
     },
 };
 
@@ -41,19 +44,27 @@ pub(super) fn lower(fixed: &FixedGraph, engine: Option<Engine>) -> Result<Lowere
     // Layers whose answers are made exact at once: guard bits up to the next activation are too
     // many.
     let mut exact = BTreeSet::new();
+    // Products of matrices that have no parameters under encryption.
+    let mut transferred = BTreeSet::new();
     let (drafts, output) = loop {
-        let mut drafts = Drafts::new(engine == Some(Engine::Slot));
+        let mut drafts = Drafts::new(engine == Some(Engine::Slot), transferred.clone());
         let mut output = drafts.all(fixed, &exact)?;
         let mut drafts = drafts.drafts;
         ranges::widen(&mut drafts)?;
         guards::settle_prime(&mut drafts)?;
         convert(&mut drafts, &mut output);
         let Some((step, bits)) = settle_guards(&mut drafts)? else {
-            break (drafts, output);
+            let without = without_parameters(&drafts);
+            if without.is_empty() {
+                break (drafts, output);
+            }
+            transferred.extend(without);
+            continue;
         };
-        let layers = ranges::layers_before(&drafts, step).chain([step]);
+        let guarded = |draft: &Draft<'_>| draft.guarded().is_some();
+        let layers = ranges::before(&drafts, step, guarded).chain([step]);
         let before = exact.len();
-        exact.extend(layers.filter_map(|layer| drafts[layer].layer().map(|layer| layer.index)));
+        exact.extend(layers.filter_map(|layer| drafts[layer].guarded()));
         if exact.len() == before {
             return Err(BuildError::Bits {
                 layer: drafts[step].name.clone(),
@@ -71,6 +82,8 @@ pub(super) fn lower(fixed: &FixedGraph, engine: Option<Engine>) -> Result<Lowere
 struct Drafts<'a> {
     /// Whether layers run on slots.
     on_slots: bool,
+    /// Products of matrices that go by oblivious transfer.
+    transferred: BTreeSet<usize>,
     drafts: Vec<Draft<'a>>,
     /// Whether shares of the value have guard bits.
     guarded: Vec<bool>,
@@ -79,9 +92,10 @@ struct Drafts<'a> {
 }
 
 impl<'a> Drafts<'a> {
-    fn new(on_slots: bool) -> Self {
+    fn new(on_slots: bool, transferred: BTreeSet<usize>) -> Self {
         Self {
             on_slots,
+            transferred,
             drafts: Vec::new(),
             guarded: Vec::new(),
             exact: Vec::new(),
@@ -172,6 +186,23 @@ impl<'a> Drafts<'a> {
                 }
                 Op::Ready(StepKind::Product)
             }
+            FixedOp::MatMul => {
+                let shapes = [0, 1].map(|place| &self.drafts[inputs[place]].value.shape);
+                let sizes = Matrices::of(shapes[0], shapes[1]);
+                for input in &mut inputs {
+                    *input = self.exact(*input);
+                }
+                let may_be = !self.on_slots && !self.transferred.contains(&index);
+                match sizes {
+                    Ok(sizes) if may_be && pays(&sizes, &node.value) => {
+                        Op::Matrices(draft::Matrices {
+                            index,
+                            guard: LEAST_GUARD,
+                        })
+                    }
+                    _ => Op::Ready(StepKind::MatrixProduct),
+                }
+            }
             FixedOp::Activation(op) => {
                 let ops = vec![op.clone()];
                 if Stage::of(&ops).is_none() {
@@ -215,10 +246,7 @@ impl<'a> Drafts<'a> {
         };
         let passes_on = draft.rules().takes() == Takes::Same
             && draft.inputs.iter().any(|&input| self.guarded[input]);
-        let guarded = draft
-            .layer()
-            .is_some_and(|layer| matches!(layer.shares, LayerShares::Guarded(_)));
-        self.guarded.push(guarded || passes_on);
+        self.guarded.push(draft.guarded().is_some() || passes_on);
         self.exact.push(None);
         self.drafts.push(draft);
         self.drafts.len() - 1
@@ -270,6 +298,31 @@ fn settle_guards(drafts: &mut [Draft<'_>]) -> Result<Option<(usize, u32)>, Build
     }
 }
 
+/// The nodes of products of matrices that have no parameters under encryption, as ranges and guards
+/// have grown.
+fn without_parameters(drafts: &[Draft<'_>]) -> Vec<usize> {
+    let forms = share_forms(&nodes(drafts));
+    let without = drafts.iter().zip(&forms).filter_map(|(draft, form)| {
+        let (Op::Matrices(of), &[left, right]) = (&draft.op, draft.inputs.as_slice()) else {
+            return None;
+        };
+        let [left, right] = [left, right].map(|input| &drafts[input].value);
+        let possible = matrices::is_possible(left, right, form.value_bits(), form.guard);
+        (!possible).then_some(of.index)
+    });
+    without.collect()
+}
+
+/// Whether a product of matrices takes fewer bytes under encryption, with room for wider ranges.
+fn pays(sizes: &Matrices, value: &ValueSpec) -> bool {
+    let bits = signed_width(value.low.into(), value.high.into()) + ROOM;
+    matrices::pays(sizes, bits, LEAST_GUARD)
+}
+
+/// Bits by which ranges and guards of a product of matrices may grow before its parameters are
+/// chosen.
+const ROOM: u32 = 2;
+
 /// Complete steps.
 fn finish(
     drafts: Vec<Draft<'_>>,
@@ -285,6 +338,7 @@ fn finish(
         let layer = draft.layer();
         let kind = match &draft.op {
             Op::Ready(kind) => kind.clone(),
+            Op::Matrices(matrices) => StepKind::EncryptedMatrices(matrices.step(form.value_bits())),
             Op::Chain(chain) => chain_kind(chain),
             Op::Layer(layer) => match layer.prime() {
                 Some(t) => StepKind::SlotLinear(on_slots(layer, t, &mut chosen)?),

@@ -30,7 +30,7 @@ impl Tolerances {
             true => node.shape.iter().product::<usize>() as f64,
             false => 0.0,
         };
-        let is_rounded = |node: &&Node| node.op.is_linear() || node.op == Op::Multiply;
+        let is_rounded = |node: &&Node| node.op.is_linear() || node.op.is_product();
         let rounded: Vec<&Node> = nodes.iter().filter(is_rounded).collect();
         let all: f64 = rounded.iter().map(|node| elements(node)).sum();
         // A layer costs something whatever its size.

@@ -10,6 +10,7 @@ pub mod encrypted;
 pub mod input;
 pub mod linear;
 pub mod local;
+pub mod matrices;
 pub mod open;
 pub mod product;
 pub mod toy;
@@ -26,8 +27,9 @@ use self::{
         clear::ClearLinear, clear_coefficient::ClearCoefficient, coefficient::CoefficientLinear,
         shared::SharedLinear, slots::SlotLinear,
     },
+    matrices::EncryptedMatrices,
     open::Open,
-    product::{ClearProduct, Product},
+    product::{ClearProduct, Pairs, Product},
 };
 use crate::step::StepPlan;
 
@@ -69,6 +71,12 @@ pub enum StepKind {
     Lean(Lean),
     /// The index of the largest value on shares, by products of bits.
     ArgMax(ArgMax),
+    /// The product of two matrices on shares, by oblivious transfer.
+    MatrixProduct,
+    /// The product of two matrices by the client, in the clear.
+    ClearMatrixProduct,
+    /// The product of two matrices on shares, under encryption.
+    EncryptedMatrices(EncryptedMatrices),
     /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
     #[cfg(feature = "toy-protocols")]
     Toy(toy::Toy),
@@ -91,8 +99,11 @@ impl StepKind {
             Self::Encrypted(encrypted) => encrypted,
             Self::ClearCoefficient(clear) => clear,
             Self::Features(scales) => scales,
-            Self::Product => &Product,
-            Self::ClearProduct => &ClearProduct,
+            Self::Product => &Product(Pairs::Elements),
+            Self::ClearProduct => &ClearProduct(Pairs::Elements),
+            Self::MatrixProduct => &Product(Pairs::Matrices),
+            Self::ClearMatrixProduct => &ClearProduct(Pairs::Matrices),
+            Self::EncryptedMatrices(matrices) => matrices,
             Self::Lean(lean) => lean,
             Self::ArgMax(argmax) => argmax,
             #[cfg(feature = "toy-protocols")]

@@ -1,10 +1,11 @@
-//! Products of two values, either broadcast along dimensions where it has size 1.
+//! Products of two values: of their elements, either broadcast along dimensions where it has size
+//! 1, or of matrices.
 //!
 //! Under `two-party` on shares, by oblivious transfer (Gilboa, CRYPTO 1999): neither party learns
 //! anything. Under `client-aided` the client has both values, and multiplies them: no message.
 
 use pronghorn_graph::{
-    fixed::{Interval, ValueSpec, product_bounds},
+    fixed::{Interval, ValueSpec, matrix_product_bounds, product_bounds},
     shape::OperatorError,
 };
 use pronghorn_mpc::Block;
@@ -23,10 +24,44 @@ use crate::{
 const WINDOW: usize = 1 << 20;
 
 /// The product of two values on exact shares modulo a power of two.
-pub(crate) struct Product;
+pub(crate) struct Product(pub Pairs);
 
 /// The product of two values that the client has.
-pub(crate) struct ClearProduct;
+pub(crate) struct ClearProduct(pub Pairs);
+
+/// What is multiplied with what.
+#[derive(Clone, Copy, Debug)]
+pub enum Pairs {
+    /// An element with an element.
+    Elements,
+    /// Rows with columns, part by part.
+    Matrices,
+}
+
+impl Pairs {
+    fn range(self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
+        match self {
+            Self::Elements => product_bounds(inputs, &value.shape),
+            Self::Matrices => matrix_product_bounds(inputs, &value.shape),
+        }
+    }
+
+    /// Products of two elements.
+    fn count(self, step: &Compiled<'_>, batch: usize) -> usize {
+        let elements = step.place.value().len();
+        let summed = match self {
+            Self::Elements => 1,
+            Self::Matrices => {
+                let first = step.place.inputs().next();
+                first
+                    .and_then(|first| first.shape.last())
+                    .copied()
+                    .unwrap_or(1)
+            }
+        };
+        elements.saturating_mul(summed).saturating_mul(batch)
+    }
+}
 
 /// Words of each factor in a batch.
 fn factors(step: &Compiled<'_>, batch: usize) -> impl Iterator<Item = usize> {
@@ -60,20 +95,21 @@ impl StepPlan for Product {
     }
 
     fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
-        product_bounds(inputs, &value.shape)
+        self.0.range(inputs, value)
     }
 
     fn cost(&self, step: &Compiled<'_>, batch: usize) -> Cost {
         let (values, bits) = (step.place.value().len() * batch, step.place.form().bits);
+        let products = self.0.count(step, batch);
         // For each factor, the products of bit `i` of its words have `i` bits less than the value.
-        let corrections = (1..=bits).map(|bits| 2 * packed_len(values, bits) as u64);
+        let corrections = (1..=bits).map(|bits| 2 * packed_len(products, bits) as u64);
         let at_once = StepCost {
             bytes_up: ots(step, batch).map(ot_bytes).sum(),
             bytes_down: corrections.sum(),
             rounds: 1,
             seconds: Seconds::transfers(
                 ots(step, batch).sum::<usize>() as f64 * rate::TRANSFER
-                    + (2 * values) as f64 * f64::from(bits) * rate::CORRECTION,
+                    + (2 * products) as f64 * f64::from(bits) * rate::CORRECTION,
             ),
             ..StepCost::default()
         };
@@ -106,18 +142,24 @@ impl StepPlan for Product {
         // One share of both factors, and a window's blocks.
         let inputs: usize = factors(step, batch).sum();
         let blocks = Block::BYTES * ots(step, batch).sum::<usize>().min(WINDOW);
-        // The places of both factors for each value.
-        let (elements, bits) = (step.place.value().len(), step.place.form().bits as usize);
-        let places = 4 * size_of::<u64>() * elements;
+        // The places of both factors for each value; those of matrices follow from their sizes.
+        let bits = step.place.form().bits as usize;
+        let places = match self.0 {
+            Pairs::Elements => 4 * size_of::<u64>() * step.place.value().len(),
+            Pairs::Matrices => 0,
+        };
         // Of a chunk: places, strings and corrections. The products of a word are never cut.
-        let values = elements * batch;
-        let of_a_word = values / factors(step, batch).min().unwrap_or(1).max(1);
-        let chunk = values.min(of_a_word.max(WINDOW)) * (48 + size_of::<u64>() * bits);
+        let products = self.0.count(step, batch);
+        let of_a_word = products / factors(step, batch).min().unwrap_or(1).max(1);
+        let chunk = products.min(of_a_word.max(WINDOW)) * (48 + size_of::<u64>() * bits);
         Memory::both((4 * inputs + blocks + places + chunk) as u64)
     }
 
     fn describe(&self, _step: &Compiled<'_>) -> Description {
-        Description::of("product by oblivious transfer")
+        Description::of(match self.0 {
+            Pairs::Elements => "product by oblivious transfer",
+            Pairs::Matrices => "product of matrices by oblivious transfer",
+        })
     }
 }
 
@@ -133,10 +175,13 @@ impl StepPlan for ClearProduct {
     }
 
     fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
-        product_bounds(inputs, &value.shape)
+        self.0.range(inputs, value)
     }
 
     fn describe(&self, _step: &Compiled<'_>) -> Description {
-        Description::of("product by the client")
+        Description::of(match self.0 {
+            Pairs::Elements => "product by the client",
+            Pairs::Matrices => "product of matrices by the client",
+        })
     }
 }

@@ -144,6 +144,9 @@ pub enum Middle {
     /// A ReLU, a gate for each channel from its mean, and the product of both; and the product of
     /// that with the gate's row of its first place.
     Gate,
+    /// Rows times the columns of their ReLU, and the ReLU of that times half of the columns, for each
+    /// of three heads.
+    Attention,
     /// A ReLU cut in two along the channels, a convolution of one part, both parts beside each
     /// other, enlarged along the width, cropped and reversed along the height.
     Takes,
@@ -219,6 +222,17 @@ impl Middle {
                     whole,
                 )
             }
+            Self::Attention => {
+                let op = r#""kind":"transpose","permutation":[0,2,1]"#;
+                let keys = node("keys", op, "2", &text(whole));
+                let matmul = r#""kind":"mat_mul""#;
+                let scores = node("scores", matmul, "1,3", &text(whole));
+                let shares = node("shares", r#""kind":"relu""#, "4", &text(whole));
+                let op = r#""kind":"take","axis":2,"indices":[0,2]"#;
+                let values = node("values", op, "1", "3,4,2");
+                let mixed = node("mixed", matmul, "5,6", "3,4,2");
+                (vec![relu, keys, scores, shares, values, mixed], [3, 4, 2])
+            }
             Self::Takes => {
                 let take = |name: &str, axis: usize, indices: &str, input: &str, shape| {
                     let op = format!(r#""kind":"take","axis":{axis},"indices":[{indices}]"#);
@@ -280,6 +294,24 @@ pub fn around(middle: Middle) -> Graph {
             ("gate.b", &[3]),
         ],
     )
+}
+
+/// Rows of the input times each other, and the ReLU of that times these rows, for two heads: enough
+/// products for encryption to pay. A dense layer behind them.
+pub fn attention() -> Graph {
+    let op = r#""kind":"transpose","permutation":[0,2,1]"#;
+    let matmul = r#""kind":"mat_mul""#;
+    let dense = r#""kind":"dense","weight":"dense.w","bias":"dense.b""#;
+    let nodes = [
+        node("x", r#""kind":"input""#, "", "2,40,16"),
+        node("keys", op, "0", "2,16,40"),
+        node("scores", matmul, "0,1", "2,40,40"),
+        node("shares", r#""kind":"relu""#, "2", "2,40,40"),
+        node("mixed", matmul, "3,0", "2,40,16"),
+        node("flat", r#""kind":"reshape""#, "4", "1280"),
+        node("dense", dense, "5", "4"),
+    ];
+    graph(&nodes, &[("dense.w", &[4, 1280]), ("dense.b", &[4])])
 }
 
 /// A dense layer of 6 values to 4, and its `activation` if one is named.

@@ -8,7 +8,6 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Floats, Lowering, Value
-from pronghorn.onnx.operators.pooling import filled_mean
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
@@ -16,8 +15,8 @@ from pronghorn.onnx.window import Spatial
 MOST_SUMS = 1 << 12
 """Values that a CumSum sums up, at most: its matrix has the square of them."""
 
-MOST_PRODUCTS = 1 << 20
-"""Products of two values that one MatMul may take: as many take some hundred megabytes."""
+MOST_PRODUCTS = 1 << 26
+"""Products of two values that one MatMul may take: a layer of a stock vision transformer has 7 million."""
 
 
 @operator("Gemm", unbatched=True)
@@ -135,13 +134,13 @@ def _trilu(lowering: Lowering, site: Site) -> Value:
 
 @operator("Einsum", unbatched=True)
 def _einsum(lowering: Lowering, site: Site) -> Value:
-    """A product with one constant matrix, as `bik,kj->bij` is."""
+    """A product with one constant matrix, as `bik,kj->bij` is, or of two computed ones, as `bhid,bhjd->bhij`."""
     names = [site.input(at) for at in range(len(site.node.input))]
     computed = [at for at, name in enumerate(names) if name in lowering.values]
     if len(names) != 2:
         site.fail(f"it multiplies {len(names)} values, and two are supported", "multiply two at a time")
     if len(computed) != 1:
-        site.fail("it multiplies values that are both computed", f"write it with MatMul, {CUT}")
+        return _einsum_of_two(lowering, site)
     value, constant = lowering.value(site, computed[0]), lowering.required(site, 1 - computed[0])
     left, arrow, result = site.text("equation", "").replace(" ", "").partition("->")
     terms = left.split(",")
@@ -171,6 +170,40 @@ def _einsum(lowering: Lowering, site: Site) -> Value:
     return lowering.transpose(site, shaped, [there.index(axis) for axis in result[1:]])
 
 
+def _einsum_of_two(lowering: Lowering, site: Site) -> Value:
+    """A product of two computed matrices, for each place of the dimensions that both and the result have."""
+    values = [lowering.value(site, at) for at in range(2)]
+    equation = site.text("equation", "")
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    fits = bool(arrow) and [len(term) for term in terms] == [len(value.shape) for value in values]
+    if not fits or any(len(set(term)) != len(term) for term in (*terms, result)) or "." in equation:
+        site.fail(f"its equation {equation!r} is no product of two matrices", f"write it with MatMul, {CUT}")
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, values, strict=True):
+        for axis, size in zip(term, value.shape, strict=True):
+            if sizes.setdefault(axis, size) != size:
+                site.fail(f"dimension {axis!r} has sizes {sizes[axis]} and {size}", "repair the model")
+    both = [axis for axis in terms[0] if axis in terms[1]]
+    parts, summed = ([axis for axis in both if (axis in result) == kept] for kept in (True, False))
+    free = [[axis for axis in term if axis not in both] for term in terms]
+    made = [*parts, *free[0], *free[1]]
+    batch_first = all(term[:1] == made[0] for term in (*terms, result)) if parts and result else False
+    if not batch_first or not all(value.batched for value in values) or sorted(made) != sorted(result):
+        problem = f"its equation {equation!r} is no product of two matrices with the batch first"
+        site.fail(problem, f"write it with MatMul, {CUT}")
+    outer = parts[1:]
+
+    def matrix(at: int, order: list[list[str]]) -> Value:
+        axes = [axis for group in order for axis in group]
+        turned = lowering.transpose(site, values[at], [terms[at].index(axis) - 1 for axis in axes])
+        return lowering.reshape(site, turned, tuple(math.prod(sizes[axis] for axis in group) for group in order))
+
+    product = _multiplied(lowering, site, matrix(0, [outer, free[0], summed]), matrix(1, [outer, summed, free[1]]))
+    shaped = lowering.reshape(site, product, tuple(sizes[axis] for axis in made[1:]))
+    return lowering.transpose(site, shaped, [made[1:].index(axis) for axis in result[1:]])
+
+
 def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
     """`(batch, ..., M, K)` times `(batch, ..., K, N)`, both computed, as in attention: all products of two values, of
     which `K` each are added up.
@@ -185,16 +218,20 @@ def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value
     if outer != other or inner != count:
         site.fail(f"it multiplies {shapes}, which do not fit", "repair the model")
     parts = math.prod(outer)
-    if parts * rows * inner * columns > MOST_PRODUCTS:
-        problem = f"it multiplies {shapes}: {parts * rows * inner * columns} products of two values"
-        site.fail(problem, f"at most {MOST_PRODUCTS} are supported: use constant weights, {CUT}")
-    first = lowering.reshape(site, left, (parts * rows, 1, inner))
-    turned = lowering.transpose(site, lowering.reshape(site, right, (parts, count, columns)), [0, 2, 1])
-    # Each row of a part meets all columns of it.
-    second = turned if parts == 1 else lowering.take(site, turned, 0, parts * rows, lambda row: row // rows)
-    found, full = filled_mean(lowering, site, lowering.times(site, first, second), 3, keep=False)
-    total = lowering.affine(site, found, mul=float(full))
-    return lowering.in_shape_of(left, lowering.reshape(site, total, (*outer, rows, columns)))
+    first = lowering.reshape(site, left, (parts, rows, inner))
+    second = lowering.reshape(site, right, (parts, inner, columns))
+    made = _multiplied(lowering, site, first, second)
+    return lowering.in_shape_of(left, lowering.reshape(site, made, (*outer, rows, columns)))
+
+
+def _multiplied(lowering: Lowering, site: Site, first: Value, second: Value) -> Value:
+    """`(parts, M, K)` times `(parts, K, N)`, batch not counted."""
+    (parts, rows, inner), columns = first.inner, second.inner[2]
+    products = parts * rows * inner * columns
+    if products > MOST_PRODUCTS:
+        problem = f"it multiplies {rows}x{inner} by {inner}x{columns} numbers {parts} times: {products} products"
+        site.fail(problem, f"at most {MOST_PRODUCTS} products of two values are supported: {CUT}")
+    return lowering.emit(site, {"kind": "mat_mul"}, [first, second], (parts, rows, columns))
 
 
 def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:

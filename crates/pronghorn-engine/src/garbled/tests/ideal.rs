@@ -45,3 +45,28 @@ pub fn products(
     };
     pairs.iter().flat_map(image).collect()
 }
+
+/// Products of matrices, part by part, modulo `2^bits` and centred; values are `[element][image]`.
+pub fn matrices(
+    [left, right]: [&[i64]; 2],
+    [parts, rows, inner, columns]: [usize; 4],
+    images: usize,
+    bits: u32,
+) -> Vec<i64> {
+    let mut result = Vec::new();
+    for part in 0..parts {
+        for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)))
+        {
+            for image in 0..images {
+                let term = |step: usize| {
+                    let left = left[((part * rows + row) * inner + step) * images + image];
+                    let right = right[((part * inner + step) * columns + column) * images + image];
+                    left.wrapping_mul(right)
+                };
+                let sum = (0..inner).map(term).fold(0, i64::wrapping_add);
+                result.push(sum << (64 - bits) >> (64 - bits));
+            }
+        }
+    }
+    result
+}

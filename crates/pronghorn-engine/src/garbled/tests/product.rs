@@ -1,5 +1,6 @@
 //! Products.
 
+use pronghorn_graph::matrices::Matrices;
 use proptest::prelude::*;
 
 use super::*;
@@ -247,6 +248,61 @@ fn products_of_two_values() {
     }
 }
 
+/// Sizes of matrices: parts, rows, inner, columns.
+const MATRICES: [[usize; 4]; 4] = [[1, 1, 1, 1], [2, 3, 4, 5], [3, 7, 2, 1], [1, 1, 9, 6]];
+
+fn matrices([parts, rows, inner, columns]: [usize; 4], images: usize, bits: u32) -> Products {
+    let sizes = Matrices::of(&[parts, rows, inner], &[parts, inner, columns]);
+    Products {
+        step: "product".to_owned(),
+        elements: parts * rows * columns,
+        images,
+        bits,
+        factors: Factors::Matrices(sizes.unwrap()),
+    }
+}
+
+/// Shares of two random factors, the client's of both first, and their product.
+fn matrix_shares(
+    [parts, rows, inner, columns]: [usize; 4],
+    images: usize,
+    bits: u32,
+) -> ([Vec<Share>; 2], Vec<i64>) {
+    let random = &mut Random(u64::from(bits));
+    let (low, high) = (-1 << (bits - 1), (1 << (bits - 1)) - 1);
+    let left = random.values(parts * rows * inner * images, low, high);
+    let right = random.values(parts * inner * columns * images, low, high);
+    let [[a, b], [c, d]] = [&left, &right].map(|values| random.shares(values, images, bits));
+    let expected = ideal::matrices([&left, &right], [parts, rows, inner, columns], images, bits);
+    ([vec![a, c], vec![b, d]], expected)
+}
+
+#[test]
+fn products_of_matrices() {
+    for sizes in MATRICES {
+        for (images, bits) in [(1, 1), (1, 20), (3, 17), (9, 32)] {
+            for limits in [&Limits::DEFAULT, &SMALL, &TINY] {
+                let products = matrices(sizes, images, bits);
+                let (shares, expected) = matrix_shares(sizes, images, bits);
+                let shares = shares.map(|shares| products.join(shares).unwrap());
+                let ([client, server], _) = both(&products, shares, &connection(), limits).unwrap();
+                assert_eq!(opened(&client, &server, bits), expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_matrices_in_two_phases() {
+    let ots = connection();
+    for sizes in MATRICES {
+        for (images, bits) in [(1, 20), (3, 17)] {
+            let (shares, expected) = matrix_shares(sizes, images, bits);
+            check_two_phases(&matrices(sizes, images, bits), shares, &expected, &ots);
+        }
+    }
+}
+
 /// 3 and -2 in shares of 8 bits, times 5 and 7.
 #[test]
 fn a_known_product() {
@@ -280,26 +336,35 @@ fn products_in_two_phases() {
         for (images, bits) in [(1, 20), (3, 17), (37, 2)] {
             let products = case.products(images, bits);
             let (shares, expected) = case.shares(images, bits, 7);
-            let [client_share, server_share] = shares.map(|shares| products.join(shares).unwrap());
-            let mut client = PrepareProductClient::new(products.clone(), ots.0.clone()).unwrap();
-            let mut server =
-                PrepareProductServer::new(products.clone(), server_share, ots.1.clone()).unwrap();
-            run(&mut client, &mut server).unwrap();
-            let client = client.into_prepared().unwrap().to_bytes();
-            let server = server.into_prepared().unwrap();
-            let ahead = server.share();
-            let server = server.to_bytes();
-            let client = PreparedProductClient::from_bytes(products.clone(), &client).unwrap();
-            let server = PreparedProductServer::from_bytes(products.clone(), &server).unwrap();
-            let client = OnlineProductClient::with_limits(client, client_share, &SMALL).unwrap();
-            let server = OnlineProductServer::with_limits(server, &SMALL);
-            let ([client, server], traffic) = step(client, server).unwrap();
-            assert_eq!(opened(&client, &server, bits), expected);
-            let words = |share: &Share| share.clone().into_words("product").unwrap();
-            assert_eq!(words(&server).words(), words(&ahead).words());
-            assert_eq!(traffic.turns, 1);
+            check_two_phases(&products, shares, &expected, &ots);
         }
     }
+}
+
+fn check_two_phases(
+    products: &Products,
+    shares: [Vec<Share>; 2],
+    expected: &[i64],
+    ots: &(ReceiverOts, SenderOts),
+) {
+    let [client_share, server_share] = shares.map(|shares| products.join(shares).unwrap());
+    let mut client = PrepareProductClient::new(products.clone(), ots.0.clone()).unwrap();
+    let mut server =
+        PrepareProductServer::new(products.clone(), server_share, ots.1.clone()).unwrap();
+    run(&mut client, &mut server).unwrap();
+    let client = client.into_prepared().unwrap().to_bytes();
+    let server = server.into_prepared().unwrap();
+    let ahead = server.share();
+    let server = server.to_bytes();
+    let client = PreparedProductClient::from_bytes(products.clone(), &client).unwrap();
+    let server = PreparedProductServer::from_bytes(products.clone(), &server).unwrap();
+    let client = OnlineProductClient::with_limits(client, client_share, &SMALL).unwrap();
+    let server = OnlineProductServer::with_limits(server, &SMALL);
+    let ([client, server], traffic) = step(client, server).unwrap();
+    assert_eq!(opened(&client, &server, products.bits), expected);
+    let words = |share: &Share| share.clone().into_words("product").unwrap();
+    assert_eq!(words(&server).words(), words(&ahead).words());
+    assert_eq!(traffic.turns, 1);
 }
 
 /// Bytes of the documentation: a gate, equal shapes.
