@@ -119,6 +119,9 @@ EXAMPLES = {
     "LpNormalization": Example(attributes={"axis": 1}, shape=SEQUENCE),
     "LRN": Example(attributes={"size": 3}),
     "LpNormalization, order 1": Example(attributes={"axis": 1, "p": 1}, shape=SEQUENCE),
+    "Einsum of values": Example(
+        ["t"], {"equation": "bij,bjk->bik"}, SEQUENCE, before=[("Transpose", ["v"], ["t"], {"perm": [0, 2, 1]})]
+    ),
     "Einsum": Example([floats(6, 4)], {"equation": "bij,jk->bik"}, SEQUENCE),
     "GatherElements": Example([np.arange(8).reshape(1, 2, 2, 2) % 4], {"axis": 2}),
     "LogSoftmax": Example(attributes={"axis": 1}, shape=ROW, last=True),

@@ -733,12 +733,25 @@ def test_einsum_of_a_constant(equation: str, shape: tuple[Any, ...], constant: t
         ("bij,bjk->bki", ("N", 3, 3)),
         ("b i h d, b j h d -> b h i j", ("N", 3, 2, 4)),
         ("bi,bj->bij", ("N", 3)),
+        ("...id,...jd->...ij", ("N", 2, 3, 4)),
+        ("...d,...d->...", ("N", 3, 4)),
         ("bij,bij->bi", ("N", 3, 2)),
     ],
 )
 def test_einsum_of_two_computed_matrices(equation: str, shape: tuple[Any, ...]) -> None:
     nodes = [node("Mul", "x c", "z"), node("Add", "x c", "w"), node("Einsum", "z w", "y", equation=equation)]
     check(model(nodes, shape, {"c": around(*shape[1:])}), inputs=around(4, *shape[1:]))
+
+
+@pytest.mark.parametrize("shapes", [((4, 3, 5), (1, 5, 2)), ((1, 3, 5), (4, 5, 2)), ((2, 1, 3, 5), (1, 4, 5, 2))])
+def test_a_product_of_computed_matrices_broadcasts_parts(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """As in attention of several queries and one key."""
+    nodes, constants = [], {}
+    for name, shape in zip("ab", shapes, strict=True):
+        nodes += [node("MatMul", f"x w{name}", f"{name}0"), node("Reshape", f"{name}0 s{name}", name)]
+        constants |= {f"w{name}": around(6, int(np.prod(shape))), f"s{name}": np.array([-1, *shape])}
+    proto = model([*nodes, node("MatMul", "a b", "y")], ("N", 6), constants)
+    check(proto, inputs=around(4, 6))
 
 
 @pytest.mark.parametrize("equation", ["ij,kj->ik", "bij,bjk->bi", "bii,bij->bj", "bij,cjk->bik"])

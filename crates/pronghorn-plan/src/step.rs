@@ -23,7 +23,7 @@ use crate::{
     steps::{
         activation::{circuits::Circuits, programs::Programs},
         linear::{layout::Layout, slot_keys::SlotScheme},
-        matrices,
+        matrices::product::Product as MatrixProduct,
     },
     trust::TrustLevel,
 };
@@ -47,7 +47,7 @@ pub enum Derived {
     /// The programs of a lean step.
     Lean(Arc<Programs>),
     /// Where matrices sit in polynomials.
-    Matrices(Arc<matrices::Product>),
+    Matrices(Arc<MatrixProduct>),
 }
 
 impl From<Circuits> for Derived {

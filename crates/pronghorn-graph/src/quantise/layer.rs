@@ -73,6 +73,9 @@ pub struct Rows(Arc<Mutex<BTreeMap<usize, Arc<LayerRows>>>>);
 /// Statistics of shorter rows take less to compute than to keep.
 const LEAST_KEPT: usize = 64;
 
+/// Statistics of short rows that are kept of a layer, at most, but for the last ones.
+const MOST_SHORT_ROWS: usize = 1 << 18;
+
 /// Those of a layer.
 #[derive(Debug)]
 struct LayerRows {
@@ -391,7 +394,12 @@ impl<'a> LayerProfile<'a> {
             }
             _ => self.of_digit(&self.rows(weight_bits, input_fraction, Digit::Whole), digit),
         };
-        layers().entry(key).or_insert(rows).clone()
+        let mut layers = layers();
+        // A factor for each element of a large value has many rows, and each takes no time.
+        if self.rows.rows.is_empty() && (layers.len() + 1) * rows.len() > MOST_SHORT_ROWS {
+            layers.clear();
+        }
+        layers.entry(key).or_insert(rows).clone()
     }
 
     /// Statistics of a digit of rows of whole weights.

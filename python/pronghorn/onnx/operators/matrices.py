@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 
 import numpy as np
 
@@ -170,15 +171,30 @@ def _einsum(lowering: Lowering, site: Site) -> Value:
     return lowering.transpose(site, shaped, [there.index(axis) for axis in result[1:]])
 
 
+def _terms(equation: str, ranks: list[int]) -> tuple[list[str], str]:
+    """The dimensions of each factor and of the result; those of an ellipsis have letters of their own."""
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if not arrow or len(terms) != len(ranks):
+        return [], ""
+    dots = {rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term}
+    unused = [letter for letter in string.ascii_letters if letter not in equation]
+    letters = "".join(unused[: max(0, *dots, 0)]) if len(dots) == 1 else "..."
+    return [term.replace("...", letters) for term in terms], result.replace("...", letters)
+
+
 def _einsum_of_two(lowering: Lowering, site: Site) -> Value:
     """A product of two computed matrices, for each place of the dimensions that both and the result have."""
     values = [lowering.value(site, at) for at in range(2)]
     equation = site.text("equation", "")
-    left, arrow, result = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    fits = bool(arrow) and [len(term) for term in terms] == [len(value.shape) for value in values]
-    if not fits or any(len(set(term)) != len(term) for term in (*terms, result)) or "." in equation:
-        site.fail(f"its equation {equation!r} is no product of two matrices", f"write it with MatMul, {CUT}")
+    problem = (
+        f"its equation {equation!r} is no product of two matrices with the batch first, whose dimensions are each in "
+    )
+    problem += "the other factor or the result"
+    terms, result = _terms(equation, [len(value.shape) for value in values])
+    fits = [len(term) for term in terms] == [len(value.shape) for value in values]
+    if not fits or any(len(set(term)) != len(term) for term in (*terms, result)):
+        site.fail(problem, f"write it with MatMul, {CUT}")
     sizes: dict[str, int] = {}
     for term, value in zip(terms, values, strict=True):
         for axis, size in zip(term, value.shape, strict=True):
@@ -190,7 +206,6 @@ def _einsum_of_two(lowering: Lowering, site: Site) -> Value:
     made = [*parts, *free[0], *free[1]]
     batch_first = all(term[:1] == made[0] for term in (*terms, result)) if parts and result else False
     if not batch_first or not all(value.batched for value in values) or sorted(made) != sorted(result):
-        problem = f"its equation {equation!r} is no product of two matrices with the batch first"
         site.fail(problem, f"write it with MatMul, {CUT}")
     outer = parts[1:]
 
@@ -205,23 +220,27 @@ def _einsum_of_two(lowering: Lowering, site: Site) -> Value:
 
 
 def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value:
-    """`(batch, ..., M, K)` times `(batch, ..., K, N)`, both computed, as in attention: all products of two values, of
-    which `K` each are added up.
-    """
+    """`(batch, ..., M, K)` times `(batch, ..., K, N)`, both computed, as in attention; the dimensions between are
+    broadcast."""
     shapes = f"values of shapes {list(left.shape)} and {list(right.shape)}"
     if len(left.inner) != len(right.inner) or len(left.inner) < 2 or left.batched != right.batched:
         site.fail(f"it multiplies {shapes}", "give both the batch first, and one number of dimensions")
     if not (left.batched or lowering.one_image):
         lowering.refuse_unbatched(site, left)
-    *outer, rows, inner = left.inner
-    *other, count, columns = right.inner
-    if outer != other or inner != count:
+    fits = all(a == b or 1 in (a, b) for a, b in zip(left.inner[:-2], right.inner[:-2], strict=True))
+    if not fits or left.inner[-1] != right.inner[-2]:
         site.fail(f"it multiplies {shapes}, which do not fit", "repair the model")
+    outer = np.broadcast_shapes(left.inner[:-2], right.inner[:-2])
     parts = math.prod(outer)
-    first = lowering.reshape(site, left, (parts, rows, inner))
-    second = lowering.reshape(site, right, (parts, inner, columns))
-    made = _multiplied(lowering, site, first, second)
-    return lowering.in_shape_of(left, lowering.reshape(site, made, (*outer, rows, columns)))
+
+    def matrices(value: Value) -> Value:
+        for axis, size in enumerate(outer):
+            if value.inner[axis] != size:
+                value = lowering.take(site, value, axis, size, lambda _: 0)
+        return lowering.reshape(site, value, (parts, *value.inner[-2:]))
+
+    made = _multiplied(lowering, site, matrices(left), matrices(right))
+    return lowering.in_shape_of(left, lowering.reshape(site, made, (*outer, *made.inner[1:])))
 
 
 def _multiplied(lowering: Lowering, site: Site, first: Value, second: Value) -> Value:
