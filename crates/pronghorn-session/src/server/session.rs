@@ -734,7 +734,7 @@ impl Connection<'_> {
             return Err(SessionError::Memory { needed, allowed });
         }
         self.count(&[])?;
-        let _memory = server.memory_for(&served, &self.whose, needed)?;
+        let _memory = server.memory_for(&served, &self.whose, to_use)?;
         let _held = link.holds_memory();
         let started = Instant::now();
         let mut machine = served.service.prepare(batch, &self.keys)?;

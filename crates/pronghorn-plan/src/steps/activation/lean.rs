@@ -156,7 +156,10 @@ impl Transfers {
             ..StepCost::default()
         }
         .with_waits();
-        let kept = Memory::both(programs.memory(batch));
+        let kept = Memory {
+            server: programs.stored(batch, Party::Server),
+            client: programs.stored(batch, Party::Client),
+        };
         Cost {
             at_once: offline.plus(online),
             offline: StepCost {

@@ -156,6 +156,13 @@ impl Programs {
         tiles.saturating_add(part.saturating_mul(3 * 16))
     }
 
+    /// Bytes of the random OTs that a party keeps of a batch, once they are made.
+    pub(super) fn stored(&self, images: usize, party: Party) -> u64 {
+        self.sum(images, |program, count| {
+            program.stored_bytes(party, count) as u64
+        })
+    }
+
     /// Random OTs of a batch whose sender is `party`.
     pub(crate) fn all_ots(&self, images: usize, party: Party) -> u64 {
         self.sum(images, |program, count| {
