@@ -9,12 +9,22 @@ use libfuzzer_sys::{
     fuzz_target,
 };
 use pronghorn_engine::{ClientRun, Machine, Want};
-use pronghorn_fuzz::{Splice, attention, built, class, edited, finish, gated, lean, polynomial, shared};
+use pronghorn_fuzz::{
+    Splice, attention, built, class, edited, finish, gated, lean, polynomial, shared,
+};
 use pronghorn_plan::{CheckedPlan, Plan, cost, steps::activation::lean::Transfers};
 
 static GOOD: LazyLock<[Vec<u8>; 7]> = LazyLock::new(|| {
     let lean = lean(Transfers::Silent);
-    let plans = [built(), polynomial(), shared(), gated(), lean, class(), attention()];
+    let plans = [
+        built(),
+        polynomial(),
+        shared(),
+        gated(),
+        lean,
+        class(),
+        attention(),
+    ];
     plans.map(|built| built.plan.to_bytes())
 });
 

@@ -25,6 +25,7 @@ pub use validate::FixedError;
 use crate::{
     finish::{Finish, ends_in_class},
     geometry::{ConvGeometry, Window},
+    matrices::Matrices,
 };
 
 /// A network over the integers. Node `i` makes value `i`; inputs of a node come before it.
@@ -82,8 +83,8 @@ impl FixedGraph {
         let of = |node: &FixedNode| match &node.op {
             FixedOp::Linear(linear) => linear.geometry.multiply_adds(),
             FixedOp::MatMul => {
-                let inner = self.nodes[node.inputs[0]].value.shape.last();
-                (node.value.len() * inner.unwrap_or(&1)) as u64
+                let [left, right] = [0, 1].map(|at| &self.nodes[node.inputs[at]].value.shape);
+                Matrices::of(left, right).map_or(0, |matrices| matrices.products() as u64)
             }
             _ => 0,
         };
@@ -152,7 +153,8 @@ pub enum FixedOp {
     /// `inputs[0] * inputs[1]`, either broadcast along dimensions where it has size 1. Fraction
     /// bits add up.
     Product,
-    /// `inputs[0] (P, M, K)` times `inputs[1] (P, K, N)`, for each of `P` parts. Fraction bits add up.
+    /// `inputs[0] (P, M, K)` times `inputs[1] (P, K, N)`, for each of `P` parts. Fraction bits add
+    /// up.
     MatMul,
     /// The index of the largest of all values, the smallest of equal ones: a value of shape `[1]`
     /// without fraction bits.

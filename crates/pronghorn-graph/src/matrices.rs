@@ -68,6 +68,11 @@ impl Matrices {
         [self.parts, self.rows, self.columns]
     }
 
+    /// Elements of each factor of a part.
+    pub fn factors(&self) -> [usize; 2] {
+        [self.rows * self.inner, self.inner * self.columns]
+    }
+
     /// Products of two values.
     pub fn products(&self) -> usize {
         let Self {

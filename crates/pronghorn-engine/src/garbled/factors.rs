@@ -68,17 +68,14 @@ impl Factors {
             }
         })))
     }
-}
 
-impl Factors {
     /// The elements of a factor in a share of all.
-    fn elements(&self, place: usize) -> Range<usize> {
+    pub(crate) fn elements(&self, place: usize) -> Range<usize> {
         match self {
             Self::Same => 0..0,
             Self::Two(two) => two[place].elements.clone(),
             Self::Matrices(matrices) => {
-                let first = matrices.parts * matrices.rows * matrices.inner;
-                let second = matrices.parts * matrices.inner * matrices.columns;
+                let [first, second] = matrices.factors().map(|elements| matrices.parts * elements);
                 [0..first, first..first + second][place].clone()
             }
         }

@@ -200,23 +200,20 @@ impl Compile for Product {
 pub(crate) fn products(step: &Compiled<'_>, pairs: Pairs) -> Result<Products, EngineError> {
     let (place, value) = (&step.place, step.place.value());
     let shapes: Vec<&[usize]> = place.inputs().map(|input| input.shape.as_slice()).collect();
+    let no_matrices = |_| unsupported(&place.name(), "its matrices do not go together");
+    let factors = match (shapes.as_slice(), pairs) {
+        (&[left, right], Pairs::Elements) => Factors::two([left, right], &value.shape),
+        (&[left, right], Pairs::Matrices) => {
+            Factors::Matrices(Matrices::of(left, right).map_err(no_matrices)?)
+        }
+        _ => Factors::Same,
+    };
     Ok(Products {
         step: place.name(),
         elements: value.len(),
         images: 1,
         bits: place.form().bits,
-        factors: match (shapes.as_slice(), pairs) {
-            (&[left, right], Pairs::Elements) => Factors::two([left, right], &value.shape),
-            (&[left, right], Pairs::Matrices) => {
-                let matrices = Matrices::of(left, right);
-                Factors::Matrices(
-                    matrices.map_err(|_| {
-                        unsupported(&place.name(), "its matrices do not go together")
-                    })?,
-                )
-            }
-            _ => Factors::Same,
-        },
+        factors,
     })
 }
 

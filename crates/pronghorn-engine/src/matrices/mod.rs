@@ -161,19 +161,6 @@ impl Shape {
         }
     }
 
-    /// Where a factor of a pair begins in a share of both.
-    fn first(&self, factor: usize, part: usize) -> usize {
-        let matrices = &self.product.matrices;
-        let [left, right] = [
-            matrices.rows * matrices.inner,
-            matrices.inner * matrices.columns,
-        ];
-        match factor {
-            0 => part * left,
-            _ => matrices.parts * left + part * right,
-        }
-    }
-
     /// Elements of a pair's product.
     fn elements(&self) -> usize {
         self.product.matrices.rows * self.product.matrices.columns
@@ -181,7 +168,8 @@ impl Shape {
 
     /// The share of an element of a factor of an image's pair.
     fn share(&self, share: &Batch, factor: usize, of: Place, element: usize) -> i32 {
-        let element = self.first(factor, of.part) + element;
-        share.words()[element * self.images() + of.image]
+        let of_a_part = self.product.matrices.factors()[factor];
+        let first = self.own.factors.elements(factor).start + of.part * of_a_part;
+        share.words()[(first + element) * self.images() + of.image]
     }
 }

@@ -85,7 +85,7 @@ impl<W: Word> PublicKey<W> {
     /// Bytes of a key.
     pub fn encoded_len(parameters: &Parameters<W>) -> usize {
         let ring = parameters.ring();
-        HEADER + 1 + 32 + rns::wire::packed_len(ring, ring.limbs())
+        rns::wire::PUBLIC_KEY_HEAD + rns::wire::packed_len(ring, ring.limbs())
     }
 }
 

@@ -73,12 +73,9 @@ impl MatrixClient {
         message: &[u8],
         mut add: impl FnMut(usize, u64),
     ) -> Result<(), WireError> {
-        let (basis, n) = (
-            self.parameters.ring().basis(),
-            self.parameters.setting().degree(),
-        );
-        let (q, widths) = (basis.prime(0), self.parameters.setting().widths());
-        let dropped = self.parameters.setting().dropped();
+        let (basis, setting) = (self.parameters.ring().basis(), self.parameters.setting());
+        let (q, n) = (basis.prime(0), setting.degree());
+        let (widths, dropped) = (setting.widths(), setting.dropped());
         let count = layout.elements(answer);
         let length = bits::packed_len(n, widths.a);
         let expected = length + bits::packed_len(count, widths.b);

@@ -38,14 +38,13 @@ pub struct Widths {
 /// A block has `m` rows and `k` columns of `E`, or `k` rows and `n` columns of `C`, with
 /// `m k n <= N`. Element `(i, t)` of the former is coefficient `i n k + (k - 1 - t)`, `(t, j)` of
 /// the latter `j k + t`. So coefficient `i n k + j k + (k - 1)` of the product is element `(i, j)`
-/// of the blocks' product. The exponents of terms with other `t` are not `k - 1` modulo `k`, and those
-/// that wrap around `N` end at `k - 2`, below all elements.
+/// of the blocks' product. The exponents of terms with other `t` are not `k - 1` modulo `k`, and
+/// those that wrap around `N` end at `k - 2`, below all elements.
 ///
 /// Source: Hao et al., "Iron" (NeurIPS 2022), section 4.1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     side: Side,
-    sizes: Sizes,
     degree: usize,
     /// Rows of `E`, what is summed over, columns of `C`.
     lengths: [usize; 3],
@@ -83,7 +82,6 @@ impl Layout {
             let parts = inner.div_ceil(NonZero::new(most)?.get());
             Some(Self {
                 side,
-                sizes,
                 degree,
                 lengths,
                 block: [m, inner.div_ceil(parts), n],
@@ -137,6 +135,11 @@ impl Layout {
         self.counts()[0]
     }
 
+    /// Blocks of columns of the factor in the clear.
+    pub(super) fn columns(&self) -> usize {
+        self.counts()[2]
+    }
+
     /// Elements in the clear that meet an element of the product's polynomial, at most.
     pub fn clear_elements(&self) -> usize {
         self.lengths[1] * self.block[2]
@@ -149,26 +152,26 @@ impl Layout {
         })
     }
 
+    /// Between neighbours of a matrix with these axes, as it lies in memory: a transpose of it on the
+    /// right.
+    fn strides(&self, axes: [usize; 2]) -> [usize; 2] {
+        let [first, second] = axes.map(|axis| self.lengths[axis]);
+        match self.side {
+            Side::Left => [second, 1],
+            Side::Right => [1, first],
+        }
+    }
+
     /// Coefficient and element of each number of ciphertext `row * terms + term` of the encrypted
     /// factor, as that lies in memory.
     pub fn factor(&self, factor: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let blocks = [factor / self.terms(), factor % self.terms()];
         let [rows, inner] = self.ranges([0, 1], blocks);
-        let (
-            side,
-            Sizes {
-                inner: k, columns, ..
-            },
-            [_, block, n],
-        ) = (self.side, self.sizes, self.block);
+        let ([_, block, n], [of_rows, of_inner]) = (self.block, self.strides([0, 1]));
         let (first, start) = (rows.start, inner.start);
         pairs(rows, inner).map(move |(i, t)| {
             let coefficient = (i - first) * n * block + block - 1 - (t - start);
-            let element = match side {
-                Side::Left => i * k + t,
-                Side::Right => t * columns + i,
-            };
-            (coefficient, element)
+            (coefficient, i * of_rows + t * of_inner)
         })
     }
 
@@ -179,15 +182,11 @@ impl Layout {
         column: usize,
     ) -> impl Iterator<Item = (usize, usize)> + use<> {
         let [inner, columns] = self.ranges([1, 2], [term, column]);
-        let (side, sizes, block) = (self.side, self.sizes, self.block[1]);
+        let (block, [of_inner, of_columns]) = (self.block[1], self.strides([1, 2]));
         let (start, first) = (inner.start, columns.start);
         pairs(inner, columns).map(move |(t, j)| {
             let coefficient = (j - first) * block + t - start;
-            let element = match side {
-                Side::Left => t * sizes.columns + j,
-                Side::Right => j * sizes.inner + t,
-            };
-            (coefficient, element)
+            (coefficient, t * of_inner + j * of_columns)
         })
     }
 
@@ -195,15 +194,11 @@ impl Layout {
     pub fn answer(&self, answer: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let blocks = [answer % self.rows(), answer / self.rows()];
         let [rows, columns] = self.ranges([0, 2], blocks);
-        let (side, sizes, [_, block, n]) = (self.side, self.sizes, self.block);
+        let ([_, block, n], [of_rows, of_columns]) = (self.block, self.strides([0, 2]));
         let (first, start) = (rows.start, columns.start);
         pairs(rows, columns).map(move |(i, j)| {
             let coefficient = ((i - first) * n + j - start) * block + block - 1;
-            let element = match side {
-                Side::Left => i * sizes.columns + j,
-                Side::Right => j * sizes.columns + i,
-            };
-            (coefficient, element)
+            (coefficient, i * of_rows + j * of_columns)
         })
     }
 

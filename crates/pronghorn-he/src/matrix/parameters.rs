@@ -210,8 +210,8 @@ impl Setting {
 
     /// Bytes of a client's key, of a ciphertext of a factor, and of an answer of so many elements.
     pub fn key_bytes(&self) -> usize {
-        // The header, the seed of `a` and `b` of the public key, and the seed of the factors' `a`.
-        2 + 32 + 1 + 32 + self.factor_bytes() + 32
+        // Behind the public key comes the seed of the factors' `a`.
+        rns::wire::PUBLIC_KEY_HEAD + self.factor_bytes() + 32
     }
 
     /// Bytes of a ciphertext of a factor.

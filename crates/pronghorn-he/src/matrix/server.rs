@@ -120,7 +120,6 @@ impl MatrixServer {
         let layout = &layouts[place];
         let before: usize = layouts[..place].iter().map(Layout::answers).sum();
         let first = product * rows(&self.parameters) + before as u64;
-        let columns = layout.plains() / layout.terms();
         let column = |column: usize| {
             let plains = self.plains(layout, column, clear);
             let answer = |row: usize| {
@@ -130,7 +129,10 @@ impl MatrixServer {
             };
             (0..layout.rows()).map(answer).collect::<Vec<_>>()
         };
-        (0..columns).into_par_iter().flat_map_iter(column).collect()
+        (0..layout.columns())
+            .into_par_iter()
+            .flat_map_iter(column)
+            .collect()
     }
 
     /// The polynomials in the clear of a block of columns, `[term][limb][N]` in the NTT domain.

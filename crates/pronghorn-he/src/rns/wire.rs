@@ -243,6 +243,9 @@ pub(crate) fn header<W: Word>(parameters: &Parameters<W>, kind: u8, out: &mut Ve
     header_of(parameters.hash(), kind, out);
 }
 
+/// Bytes in front of the polynomial of a public key: the header, limbs, and the seed of `a`.
+pub(crate) const PUBLIC_KEY_HEAD: usize = 2 + 32 + 1 + 32;
+
 /// Version, kind and a hash of what both parties agree on.
 pub(crate) fn header_of(hash: &[u8; 32], kind: u8, out: &mut Vec<u8>) {
     out.extend([VERSION, kind]);

@@ -6,6 +6,7 @@
 
 use pronghorn_graph::{
     fixed::{Interval, ValueSpec, matrix_product_bounds, product_bounds},
+    matrices::Matrices,
     shape::OperatorError,
 };
 use pronghorn_mpc::Block;
@@ -48,18 +49,14 @@ impl Pairs {
 
     /// Products of two elements.
     fn count(self, step: &Compiled<'_>, batch: usize) -> usize {
-        let elements = step.place.value().len();
-        let summed = match self {
-            Self::Elements => 1,
-            Self::Matrices => {
-                let first = step.place.inputs().next();
-                first
-                    .and_then(|first| first.shape.last())
-                    .copied()
-                    .unwrap_or(1)
+        let shapes: Vec<&[usize]> = step.place.inputs().map(|input| &input.shape[..]).collect();
+        let of_image = match (self, shapes.as_slice()) {
+            (Self::Matrices, &[left, right]) => {
+                Matrices::of(left, right).map_or(0, |matrices| matrices.products())
             }
+            _ => step.place.value().len(),
         };
-        elements.saturating_mul(summed).saturating_mul(batch)
+        of_image.saturating_mul(batch)
     }
 }
 
