@@ -202,6 +202,38 @@ def test_one_hot(opset: int, depth: Any) -> None:
             encoded(imported, {"x": np.array([[other, 1]])})
 
 
+def test_one_hot_as_jax_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes follow from the batch, and a table of zeros and ones may be larger than others."""
+    monkeypatch.setattr(categories, "MOST_TABLE", 20)
+    monkeypatch.setattr(categories, "MOST_AT_ONCE", 16)
+    nodes = [
+        node("Reshape", "x column", "r"),
+        node("Shape", "x", "s"),
+        node("Cast", "s", "s32", to=TensorProto.INT32),
+        node("Slice", "s32 zero one zero", "n"),
+        node("Concat", "n sizes", "m", axis=0),
+        node("Cast", "m", "shape", to=INT64),
+        node("Expand", "r shape", "u"),
+        node("Equal", "u range", "e"),
+        node("Cast", "e", "c", to=FLOAT),
+        node("Flatten", "c", "f"),
+        node("Gemm", "f w", "y"),
+    ]
+    constants = {
+        "column": np.array([-1, 2, 1]),
+        "zero": np.array([0]),
+        "one": np.array([1]),
+        "sizes": np.array([2, 4], np.int32),
+        "range": np.arange(4).reshape(1, 1, 4),
+        "w": floats(8, 2),
+    }
+    proto = mixed(nodes, {"x": (INT64, ("N", 2))}, constants)
+    check(proto, {"x": whole(4, 20, 2)})
+    monkeypatch.setattr(categories, "MOST_INDICATORS", 20)
+    with pytest.raises(UnsupportedModelError, match="takes a table of 4 x 8 numbers"):
+        import_onnx(proto)
+
+
 def test_one_hot_by_comparison() -> None:
     """As PyTorch's newer exporter writes it."""
     nodes = [

@@ -36,8 +36,8 @@ def test_runs_equal_the_oracle_with_their_addends(kind: str, engine: str | None)
     assert report.disagreements == 0
     plan = loaded.plan(**DITHERED, engine=engine)
     assert report.plan_hash == plan.hash
-    # Between engines that convert shares it is worth less.
-    assert plan.compiled.is_dithered or engine == "slot"
+    # Between engines that convert shares it is worth less. A pool in parts costs less than one of dithered values.
+    assert plan.compiled.is_dithered or engine == "slot" or (kind, engine) == ("pool", None)
     assert ("rounding by a dither" in str(plan)) == plan.compiled.is_dithered
     assert report.relative_error < 3 * report.expected_error
 

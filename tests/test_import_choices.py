@@ -164,3 +164,17 @@ def test_jumps_are_refused(nodes: list[NodeProto]) -> None:
     used = {name for each in nodes for name in each.input}
     with pytest.raises(UnsupportedModelError, match="it jumps"):
         import_onnx(model(nodes, SHAPE, {name: value for name, value in constants.items() if name in used}))
+
+
+@pytest.mark.parametrize("chosen", ["e zero q", "e one q", "e zero x"])
+def test_quotients_guarded_from_zero_are_refused(chosen: str) -> None:
+    """TensorFlow's `div_no_nan` jumps at a divisor of zero, unless what is divided is zero there, too."""
+    nodes = [
+        node("ReduceMax", "x", "d", axes=[1], keepdims=1),
+        node("Equal", "d zero", "e"),
+        node("Div", "x d", "q"),
+        node("Where", chosen, "y"),
+    ]
+    used = {name for each in nodes for name in each.input}
+    with pytest.raises(UnsupportedModelError, match="Equal"):
+        import_onnx(model(nodes, SHAPE, {name: each for name, each in CONSTANTS.items() if name in used}, opset=13))

@@ -183,7 +183,7 @@ REFUSED: dict[str, tuple[list[onnx.NodeProto], str]] = {
     "flattened": ([node("Flatten", "r", "y", axis=0)], "the batch"),
     "normalised over rows": ([node("LayerNormalization", "r scale", "y", axis=0)], "the batch"),
     "not supported": (
-        [node("Reshape", "x three_axes", "q"), node("Pad", "q pads", "y")],
+        [node("Reshape", "x three_axes", "q"), node("LRN", "q", "y", size=3)],
         "merged with another dimension",
     ),
 }
@@ -198,7 +198,6 @@ def test_what_mixes_images_is_refused(name: str) -> None:
         "five_rows": np.array([T, -1]),
         "three": np.ones((1, 1, F), np.float32),
         "three_axes": np.array([-1, 2, F // 2]),
-        "pads": np.array([0, 0, 1, 0, 0, 1]),
         "scale": floats(T, F),
         **NUMBERS,
     }

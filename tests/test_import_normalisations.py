@@ -140,6 +140,53 @@ def test_the_pattern_of_tensorflow(form: str) -> None:
     assert [function["name"] for function in roots(imported)] == ["inverse_root"]
 
 
+def fast_variance(restored: str, count: float) -> tuple[list[NodeProto], dict[str, Any]]:
+    """A normalisation as JAX writes it: `E[x^2] - E[x]^2`, sums over a number, and dimensions that come back later."""
+
+    def restore(source: str, result: str) -> list[NodeProto]:
+        if restored == "Unsqueeze":
+            return [node("Unsqueeze", f"{source} two", result)]
+        return [node("Reshape", f"{source} column", f"{result}_c"), node("Expand", f"{result}_c column", result)]
+
+    nodes = [
+        node("ReduceSum", "x two", "t", keepdims=0),
+        node("Mul", "x x", "q"),
+        node("ReduceSum", "q two", "v", keepdims=0),
+        node("Mul", "v share", "e"),
+        node("Mul", "t share", "m"),
+        node("Mul", "m m", "s"),
+        node("Sub", "e s", "d"),
+        node("Max", "zero d", "n"),
+        *restore("n", "w"),
+        node("Add", "w eps", "a"),
+        node("Sqrt", "a", "r"),
+        node("Reciprocal", "r", "i"),
+        node("Mul", "i g", "f"),
+        *restore("m", "k"),
+        node("Sub", "x k", "c"),
+        node("Mul", "c f", "o"),
+        node("Add", "o b", "y"),
+    ]
+    constants: dict[str, Any] = {"two": np.array([2]), "share": number(1 / count), "zero": number(0)}
+    column = {"column": np.array([1, 4, 1])} if restored == "Expand" else {}
+    return nodes, constants | column | {"eps": number(1e-4), "g": 1 + floats(1, 1, 6) / 4, "b": floats(1, 1, 6)}
+
+
+@pytest.mark.parametrize("restored", ["Expand", "Unsqueeze"])
+def test_the_pattern_of_jax(restored: str) -> None:
+    nodes, constants = fast_variance(restored, 6)
+    imported = check(model(nodes, (1, 4, 6), constants, opset=15))
+    assert [function["name"] for function in roots(imported)] == ["inverse_root"]
+    # A difference of two means of squares has no digits in fixed point. One of squares of differences has them.
+    assert all(entry["op"]["kind"] != "clip" for entry in json.loads(imported.graph_json)["nodes"])
+
+
+def test_sums_over_another_number_are_no_means() -> None:
+    nodes, constants = fast_variance("Unsqueeze", 5)
+    with pytest.raises(UnsupportedModelError, match="divides sums of 6 places by 5"):
+        import_onnx(model(nodes, (1, 4, 6), constants, opset=15))
+
+
 @pytest.mark.parametrize(
     "other",
     [

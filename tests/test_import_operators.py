@@ -45,6 +45,18 @@ def test_conv(auto_pad: str, shape: tuple[int, ...], groups: int, dilation: int)
     check(model([node("Conv", "x w b", "y", **attributes)], shape, weights))
 
 
+@pytest.mark.parametrize(("dilation", "pads"), [(300, [0, 0]), (257, [300, 11]), (512, [1024, 1024]), (600, [600, 0])])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_windows_over_distant_places_of_a_series(dilation: int, pads: list[int], groups: int) -> None:
+    """They are windows over interleaved series, which are the columns of an image."""
+    weights = {"w": floats(6, 4 // groups, 3), "b": floats(6)}
+    conv = node("Conv", "x w b", "y", dilations=[dilation], pads=pads, group=groups)
+    imported = check(model([conv], ("N", 4, 1500), weights))
+    (window,) = [entry["op"]["window"] for entry in json.loads(imported.graph_json)["nodes"] if "window" in entry["op"]]
+    assert window["kernel"] == [3, 1]
+    assert window["dilation"] == [1, 1]
+
+
 def test_conv_without_bias_has_explicit_kernel_shape() -> None:
     weights = {"w": floats(2, 1, 2, 3)}
     imported = check(model([node("Conv", "x w", "y", kernel_shape=[2, 3])], ("N", 1, 5, 5), weights))

@@ -65,6 +65,14 @@ def test_slice(starts: list[int], ends: list[int], axes: list[int], steps: list[
         assert takes(check(old)) == expected
 
 
+@pytest.mark.parametrize("end", [10**9, 2**31 - 1, FAR])
+def test_all_of_a_batch(end: int) -> None:
+    """Exporters name the batch's axis, too, with an end beyond all batches."""
+    nodes = [node("Slice", "x s e a", "y")]
+    constants = integers(s=[0, 0, 1], e=[end, end, 3], a=[0, 1, 2])
+    check(model(nodes, ("N", 4, 6, 5), constants))
+
+
 @given(st.data())
 def test_random_slices(data: st.DataObject) -> None:
     axes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3, unique=True))

@@ -370,12 +370,25 @@ def test_softmaxes_in_other_words() -> None:
     written = [power, total, node("Div", "e t", "g")]
     largest = [node("ReduceMax", "s0", "l", axes=[1]), node("Sub", "s0 l", "s"), *written]
     logarithm = [node("LogSoftmax", "s", "l", axis=1), node("Exp", "l", "g")]
-    for words, scores in ((written, "s"), (largest, "s0"), (logarithm, "s")):
+    # JAX restores the dimensions of sums.
+    jax = [
+        node("ReduceMax", "s0", "l0", axes=[1], keepdims=0),
+        node("Max", "nothing l0", "l1"),
+        node("Unsqueeze", "l1 one", "l"),
+        node("Sub", "s0 l", "s"),
+        power,
+        node("ReduceSum", "e one", "t0", keepdims=0),
+        node("Unsqueeze", "t0 one", "t"),
+        node("Div", "e t", "g"),
+    ]
+    for words, scores in ((written, "s"), (largest, "s0"), (logarithm, "s"), (jax, "s0")):
         before = [node("Gemm", "x u", scores), *words]
         within = [*before, node("Gemm", "g w", "y")]
         constants = {name: CONSTANTS[name] for name in ("u", "w")}
         if words is not logarithm:
             constants["one"] = np.array([1])
+        if words is jax:
+            constants["nothing"] = np.float32(-np.inf)
         imported = check(model(within, ROWS, constants))
         assert "decay" in kinds(imported)
         assert "exp" not in kinds(imported)

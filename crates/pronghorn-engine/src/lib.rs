@@ -7,6 +7,7 @@
 //! is in a [`Connection`]. Sessions move the bytes.
 
 pub mod batch;
+mod bias;
 pub mod coefficient;
 pub mod connection;
 pub mod dither;

@@ -35,6 +35,7 @@ fn of(kind: &StepKind) -> &dyn Compile {
         StepKind::EncryptedMatrices(matrices) => matrices,
         StepKind::Lean(lean) => lean,
         StepKind::ArgMax(argmax) => argmax,
+        StepKind::Bias(bias) => bias,
         #[cfg(feature = "toy-protocols")]
         StepKind::Toy(toy) => crate::toy::of(toy),
     }

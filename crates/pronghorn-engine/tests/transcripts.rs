@@ -89,6 +89,7 @@ cases! {
     step_padded_max_pool: shared(&around(Middle::PaddedMaxPool), Engine::Coefficient, None), AHEAD;
     step_average_pool: shared(&around(Middle::AveragePool), Engine::Coefficient, None), AHEAD;
     step_residual: shared(&around(Middle::Residual), Engine::Coefficient, None), AHEAD;
+    step_bias: shared(&around(Middle::Bias), Engine::Coefficient, None), TWO_PARTY;
     step_concat: shared(&around(Middle::Concat), Engine::Coefficient, None), AHEAD;
     step_product: shared(&around(Middle::Gate), Engine::Coefficient, None), TWO_PARTY;
     step_product_client_aided: plan(&around(Middle::Gate), options(TrustLevel::ClientAided)), &[Batch(3)];

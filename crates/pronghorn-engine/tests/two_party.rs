@@ -84,6 +84,97 @@ fn inputs_that_circuits_read_equal_the_oracle() {
     }
 }
 
+/// A pool of 25 places in six parts, and results that are made exact by a lean step for the opening,
+/// where there are many.
+#[test]
+fn pools_in_parts_and_many_results_equal_the_oracle() {
+    for (results, is_lean) in [(5, false), (900, true)] {
+        let json = r#"{"name":"pool","output":4,"nodes":[
+            {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2,9,9]},
+            {"name":"mp","op":{"kind":"max_pool","window":{"kernel":[5,5],"stride":[1,1],"dilation":[1,1],"padding":[2,2,2,2]}},"inputs":[0],"shape":[2,9,9]},
+            {"name":"fl","op":{"kind":"reshape"},"inputs":[1],"shape":[162]},
+            {"name":"fc","op":{"kind":"dense","weight":"w","bias":"b"},"inputs":[2],"shape":[RESULTS]},
+            {"name":"r","op":{"kind":"reshape"},"inputs":[3],"shape":[RESULTS]}]}"#;
+        let json = json.replace("RESULTS", &results.to_string());
+        let weights = tensors(&[("w", &[results, 162][..]), ("b", &[results])], 4);
+        let graph = Graph::from_json(&json, weights).expect("the network is valid");
+        let built = shared(&graph, Engine::Coefficient, None);
+        let ops = |step: &Step| match &step.kind {
+            StepKind::Garbled(of) => Some(of.ops.clone()),
+            StepKind::Lean(of) => Some(of.ops.clone()),
+            _ => None,
+        };
+        let is_pool =
+            |ops: &Vec<ActivationOp>| matches!(ops[..], [ActivationOp::MaxPool { .. }, ..]);
+        let chains: Vec<_> = built.plan.steps.iter().filter_map(ops).collect();
+        assert_eq!(chains.iter().filter(|ops| is_pool(ops)).count(), 6);
+        assert_eq!(chains.last().is_some_and(Vec::is_empty), is_lean);
+        for batch in [1, 3] {
+            check(&built, &numbers(162 * batch, 6), batch);
+        }
+    }
+}
+
+/// Constants that the server adds to a ReLU's exact shares, and to a sum with guard bits.
+#[test]
+fn constants_equal_the_oracle() {
+    for engine in [Engine::Batch, Engine::Coefficient, Engine::Slot] {
+        let built = shared(&around(Middle::Bias), engine, None);
+        let is_bias = |step: &&Step| matches!(step.kind, StepKind::Bias(_));
+        let count = built.plan.steps.iter().filter(is_bias).count();
+        // Layers on slots stay layers.
+        assert_eq!(count, if engine == Engine::Slot { 0 } else { 2 });
+        for batch in [1, 3] {
+            check(&built, &numbers(32 * batch, 6), batch);
+        }
+    }
+    let built = lean(&around(Middle::Bias), Engine::Coefficient, None);
+    check(&built, &numbers(32 * 2, 6), 2);
+}
+
+/// Constants on the client's input, of which the server has no share before.
+#[test]
+fn constants_on_the_input_equal_the_oracle() {
+    let json = r#"{"name":"bias","output":3,"nodes":[
+        {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[8]},
+        {"name":"first","op":{"kind":"affine","mul":null,"add":"a"},"inputs":[0],"shape":[8]},
+        {"name":"relu","op":{"kind":"relu"},"inputs":[1],"shape":[8]},
+        {"name":"last","op":{"kind":"affine","mul":null,"add":"b"},"inputs":[2],"shape":[8]}]}"#;
+    let weights = tensors(&[("a", &[8][..]), ("b", &[8])], 4);
+    let graph = Graph::from_json(json, weights).expect("the network is valid");
+    for engine in [Engine::Batch, Engine::Coefficient] {
+        let options = BuildOptions {
+            trust: Some(TrustLevel::TwoParty),
+            samples: Some(numbers(8 * 20, 77)),
+            engine: Some(engine),
+            ..BuildOptions::default()
+        };
+        let built = build(&graph, &options).expect("the network has a plan");
+        assert!(matches!(built.plan.steps[1].kind, StepKind::Bias(_)));
+        check(&built, &numbers(8 * 3, 5), 3);
+    }
+}
+
+/// No addend follows from the server's constants: a value whose share they shift up has no dither.
+#[test]
+fn constants_have_no_dither() {
+    for (engine, bits) in [
+        (Engine::Coefficient, (8, 4)),
+        (Engine::Batch, (8, 8)),
+        (Engine::Coefficient, (5, 5)),
+    ] {
+        let plan = dithered(&around(Middle::Bias), engine, Some(bits)).plan;
+        for (index, _) in plan.dithered_steps() {
+            let read = plan.steps[index].inputs[0];
+            let shifts = match &plan.steps[read].kind {
+                StepKind::Bias(bias) => bias.left_shift,
+                _ => 0,
+            };
+            assert_eq!(shifts, 0, "step {index}");
+        }
+    }
+}
+
 /// Parts of values, repeated ones too, in each engine; and no circuit is made for a part.
 #[test]
 fn taken_parts_equal_the_oracle() {
@@ -109,8 +200,9 @@ fn dithered_runs_equal_the_oracle_with_their_addends() {
             Middle::Gate,
             Middle::Concat,
             Middle::Takes,
+            Middle::Bias,
         ] {
-            for bits in [None, Some((5, 4)), Some((8, 8))] {
+            for bits in [None, Some((5, 4)), Some((8, 4)), Some((8, 8))] {
                 let built = dithered(&around(middle), engine, bits);
                 found += built.plan.dithered_steps().count();
                 check(&built, &numbers(32 * 3, 5), 3);

@@ -81,7 +81,7 @@ impl FixedGraph {
     /// Multiplications by weights and of matrices that one image takes.
     pub fn multiply_adds(&self) -> u64 {
         let of = |node: &FixedNode| match &node.op {
-            FixedOp::Linear(linear) => linear.geometry.multiply_adds(),
+            FixedOp::Linear(linear) | FixedOp::Constants(linear) => linear.geometry.multiply_adds(),
             FixedOp::MatMul => {
                 let [left, right] = [0, 1].map(|at| &self.nodes[node.inputs[at]].value.shape);
                 Matrices::of(left, right).map_or(0, |matrices| matrices.products() as u64)
@@ -159,6 +159,19 @@ pub enum FixedOp {
     /// The index of the largest of all values, the smallest of equal ones: a value of shape `[1]`
     /// without fraction bits.
     ArgMax,
+    /// A layer whose network adds constants and does nothing else ([`Linear::shifts_alone`]), so that
+    /// no weight of its own shows in that.
+    Constants(Linear),
+}
+
+impl FixedOp {
+    /// The layer, if it is one.
+    pub fn linear(&self) -> Option<&Linear> {
+        match self {
+            Self::Linear(linear) | Self::Constants(linear) => Some(linear),
+            _ => None,
+        }
+    }
 }
 
 /// A convolution with integer weights and bias (the bias at the output's scale).
@@ -170,6 +183,25 @@ pub struct Linear {
     pub weights: Vec<i16>,
     /// One an output channel.
     pub bias: Vec<i32>,
+}
+
+impl Linear {
+    /// Bits by which the layer shifts its input up, where it does nothing else but add its bias: all
+    /// weights are one power of two, and each output has its own input.
+    pub fn shifts_alone(&self) -> Option<u32> {
+        let ConvGeometry {
+            in_channels,
+            out_channels,
+            window,
+            groups,
+            ..
+        } = &self.geometry;
+        let is_apart = groups == in_channels && in_channels == out_channels && window.is_point();
+        let &first = self.weights.first()?;
+        let are_alike = first > 0 && first.count_ones() == 1;
+        let is_first = |&weight: &i16| weight == first;
+        (is_apart && are_alike && self.weights.iter().all(is_first)).then(|| first.trailing_zeros())
+    }
 }
 
 /// A part of an integer, by which a layer can be cut into two with smaller weights:

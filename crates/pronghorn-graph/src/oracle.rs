@@ -330,7 +330,9 @@ impl<'a> Evaluator<'a> {
         let shape = &self.graph.nodes[input].value.shape;
         let found = match &node.op {
             FixedOp::Input => unreachable!("the input is not computed"),
-            FixedOp::Linear(layer) => linear(layer, &self.graph.nodes[input].value, &values[input]),
+            FixedOp::Linear(layer) | FixedOp::Constants(layer) => {
+                linear(layer, &self.graph.nodes[input].value, &values[input])
+            }
             FixedOp::Activation(ActivationOp::MaxPool { window }) => {
                 let pool = |x: &Vec<i32>| pool(window, shape, x, i32::MIN, i32::max);
                 Ok(values[input].par_iter().map(pool).collect())
@@ -392,7 +394,11 @@ impl<'a> Evaluator<'a> {
                     |best: usize, i: usize| if values[i] > values[best] { i } else { best };
                 Ok(vec![(0..values.len()).fold(0, larger) as i32])
             }
-            FixedOp::Input | FixedOp::Linear(_) | FixedOp::Activation(_) | FixedOp::MatMul => {
+            FixedOp::Input
+            | FixedOp::Linear(_)
+            | FixedOp::Constants(_)
+            | FixedOp::Activation(_)
+            | FixedOp::MatMul => {
                 unreachable!("these take images together")
             }
         }

@@ -5,7 +5,11 @@
 //! derives for that stays: layouts, packings and circuits, made once for all batches and all
 //! clients.
 
-use std::{collections::BTreeSet, ops::Deref, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    ops::{Deref, RangeInclusive},
+    sync::Arc,
+};
 
 use pronghorn_graph::{
     features::FeatureScales,
@@ -35,7 +39,13 @@ use crate::{
 const MAX_STEPS: usize = 1 << 14;
 
 /// Most elements of all values of one image together.
-const MAX_ELEMENTS: usize = 1 << 27;
+const MAX_ELEMENTS: usize = 1 << 28;
+
+/// What the refusal of more says of them.
+pub(crate) const ELEMENTS: &str = "elements an image";
+
+/// Most values that windows of one image take, those of pools and circuits.
+const MAX_WINDOWED: usize = 1 << 27;
 
 /// Most values that all circuits of a plan together take, windows of one size in a step counted
 /// once.
@@ -50,8 +60,8 @@ const MAX_POOLED: usize = 1 << 32;
 /// Most functions after the result.
 const MAX_FINISH: usize = 16;
 
-/// Largest absolute scale exponent of a value.
-const MAX_FRACTION_BITS: u32 = 64;
+/// Fraction bits of a value. Squares of values next to nothing have twice those of a layer.
+const FRACTION_BITS: RangeInclusive<i32> = -64..=128;
 
 /// A plan that was checked, with what all batches share. Clones share it.
 #[derive(Clone)]
@@ -467,7 +477,7 @@ fn check_sizes(plan: &Plan) -> Result<(), PlanError> {
     let sum = |of: fn(&Step) -> usize| plan.steps.iter().map(of).fold(0, usize::saturating_add);
     let all = sum(elements);
     if all > MAX_ELEMENTS {
-        let reason = format!("their values have {all} elements an image, more than {MAX_ELEMENTS}");
+        let reason = format!("their values have {all} {ELEMENTS}, more than {MAX_ELEMENTS}");
         return field("steps", reason);
     }
     let pooled = sum(|step| step.kind.as_step().pooled(elements(step)));
@@ -597,7 +607,7 @@ fn check_step(plan: &Plan, index: usize) -> Result<(), String> {
         ));
     }
     let value = &step.value;
-    if value.low > value.high || value.fraction_bits.unsigned_abs() > MAX_FRACTION_BITS {
+    if value.low > value.high || !FRACTION_BITS.contains(&value.fraction_bits) {
         return Err(format!(
             "its value has range {}..={} and {} fraction bits",
             value.low, value.high, value.fraction_bits
@@ -636,10 +646,10 @@ fn check_shares(plan: &Plan, forms: &[ShareForm]) -> Result<(), (usize, String)>
         let [in_circuits, in_windows] = values.map_err(|reason| (index, reason))?;
         windows = windows.saturating_add(in_windows);
         circuits = circuits.saturating_add(in_circuits);
-        if windows > MAX_ELEMENTS || circuits > MAX_CIRCUIT_VALUES {
+        if windows > MAX_WINDOWED || circuits > MAX_CIRCUIT_VALUES {
             let reason = format!(
                 "the windows up to here have {windows} values, {circuits} of them in {OWN_CIRCUITS}: \
-                 more than {MAX_ELEMENTS} or {MAX_CIRCUIT_VALUES}"
+                 more than {MAX_WINDOWED} or {MAX_CIRCUIT_VALUES}"
             );
             return Err((index, reason));
         }

@@ -15,7 +15,7 @@ pub use limits::{
 };
 pub use seconds::{Seconds, Speed};
 
-use pronghorn_mpc::ot::{OtParameters, all_but_one};
+use pronghorn_mpc::ot::{OtParameters, all_but_one, silent::Chain};
 
 use crate::{bands::order, checked::CheckedPlan};
 
@@ -25,12 +25,17 @@ pub fn ot_setup(plan: &CheckedPlan) -> u64 {
         return 0;
     }
     let lean = match plan.is_lean() {
-        true => 12_000,
+        true => lean_setup(plan.silent()),
         false => 0,
     };
+    200_000 + lean
+}
+
+/// Those bytes for lean steps alone, with silent OTs of these sets, if any.
+pub(crate) fn lean_setup(silent: Option<Chain>) -> u64 {
     let width = OtParameters::LEAST_TRAFFIC.width();
-    let silent = plan.silent().map_or(0, |chain| chain.begin_bytes(width));
-    200_000 + lean + silent as u64
+    let silent = silent.map_or(0, |chain| chain.begin_bytes(width));
+    12_000 + silent as u64
 }
 
 /// Bytes up and down by which the server checks a client's keys, once for each new set. Without

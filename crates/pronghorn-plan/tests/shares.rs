@@ -7,7 +7,10 @@ use crate::common::{
     },
     plan_of, step, value, window,
 };
-use pronghorn_graph::fixed::{ActivationOp, LocalOp, ValueSpec};
+use pronghorn_graph::{
+    fixed::{ActivationOp, LocalOp, ValueSpec},
+    graph::{Graph, Tensor},
+};
 use pronghorn_mpc::circuit::Modulus;
 use pronghorn_plan::{
     BuildOptions, Built, CheckedPlan, Engine, Plan, ShareBits, Step, StepKind, TrustLevel,
@@ -484,6 +487,33 @@ fn planned_guard_bits() {
     let factor = factor.expect("there is a leaky ReLU");
     assert_eq!(guard_of(Middle::LeakyRelu), guard_for(1, factor));
     assert!(guard_of(Middle::LeakyRelu) > LEAST_GUARD);
+}
+
+/// Trained weights that happen to be one power of two stay a layer: a plan tells no weights.
+#[test]
+fn trained_weights_that_are_alike_are_no_constants() {
+    let nodes = |mul: &str| {
+        format!(
+            r#"{{"name":"alike","output":2,"nodes":[
+            {{"name":"x","op":{{"kind":"input"}},"inputs":[],"shape":[4]}},
+            {{"name":"scale","op":{{"kind":"affine","mul":{mul},"add":"add"}},"inputs":[0],"shape":[4]}},
+            {{"name":"relu","op":{{"kind":"relu"}},"inputs":[1],"shape":[4]}}]}}"#
+        )
+    };
+    for (mul, is_bias) in [("null", true), ("\"mul\"", false)] {
+        let tensor = |data: [f32; 4]| Tensor::new([4], data.to_vec());
+        let tensors = [
+            ("mul".to_string(), tensor([0.5; 4])),
+            ("add".to_string(), tensor([0.25, -1.0, 3.0, 0.0])),
+        ];
+        let graph = Graph::from_json(&nodes(mul), tensors.into()).expect("it is valid");
+        let plan = shared(&graph, Engine::Coefficient, None).plan;
+        let found = plan
+            .steps
+            .iter()
+            .any(|step| matches!(step.kind, StepKind::Bias(_)));
+        assert_eq!(found, is_bias, "{mul}");
+    }
 }
 
 /// The kinds of a plan's steps, a word each.

@@ -78,7 +78,7 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
     images = _chosen(given, imported.multiply_adds)
     # The file takes whole numbers alone.
     images = np.rint(images) if imported.takes_integers else images
-    if imported.moves_batch and mixes(imported.reference, images):
+    if imported.moves_batch and mixes(imported.plain, images):
         raise UnsupportedModelError(
             f"a batch of {len(images)} inputs has other results than these have one by one: the model mixes images",
             "keep the images of a batch apart, or export with a batch of 1",

@@ -37,8 +37,17 @@ PROBES = (0, 1, 2, 7, 50, 100, 120)
 
 TRUTHS = (0, 1)
 
+NAMING = ("Constant", "DequantizeLinear", "Identity")
+"""Operators that may give the numbers of a table a name."""
+
 MOST_TABLE = 1 << 26
 """Elements of a table, and values of a row, at most."""
+
+MOST_INDICATORS = 1 << 28
+"""Elements of a table of zeros and ones, at most: 2,048 bytes as indicators have 2,048 x 256 of 257 rows."""
+
+MOST_AT_ONCE = 1 << 23
+"""Elements of tables that are evaluated at once, at most, if there is more than one category's."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +261,7 @@ def _may_have_categories(graph: GraphProto) -> bool:
     """Whether sizes of all inputs are fixed but for the batch, and a value may be a category: a look that costs
     nothing, which most networks end here."""
     weights = {tensor.name for tensor in graph.initializer} | {
-        name for node in graph.node if node.op_type in ("Constant", "Identity") for name in node.output
+        name for node in graph.node if node.op_type in NAMING for name in node.output
     }
     tell = any(node.op_type in (*ENCODERS, "Equal", "Cast") for node in graph.node)
     looks_up = any(node.op_type == "Gather" and node.input[0] in weights for node in graph.node)
@@ -465,30 +474,51 @@ class _Encoder:
         """For each value of a traced tensor the numbers that it has by category, `(categories, 1)`, above those of any
         other, and these; of a number `[[1]]`."""
         most = max(self._size(place) for place in places)
-        if most * len(places) > MOST_TABLE:
-            raise self._too_large(name, most, len(places))
         rows = np.zeros((most + 1, self.evaluator.count), object)
         for place, category in self.categories.items():
             values = np.array(category.values, object)
             rows[:most, place] = values[np.minimum(np.arange(most), len(values) - 1)]
             rows[most, place] = values[0] if category.others == "refused" else category.other
-        found = self.evaluator.values(name, rows)
-        if found.dtype.kind in "iu" and name in self.exits:
+        found, are_whole = self._evaluated(name, rows, len(places))
+        if are_whole and name in self.exits:
             self.whole.add(name)
-        found = found.astype(np.float64).reshape(most + 1, -1, 1)
-        found = _bounded(found, self.masking[name]) if name in self.masking else found
+        found = found.reshape(most + 1, -1, 1)
+        found = _bounded(found.astype(np.float64), self.masking[name]) if name in self.masking else found
         if not np.isfinite(found).all():
             raise UnsupportedModelError(
                 f"{name!r} is infinite for some categories of the inputs",
                 "let the model add numbers above -10000 there",
             )
         is_open = [place in self.categories and self.categories[place].others != "refused" for place in places]
-        of_others = np.where(is_open, found[most, :, 0], 0.0)
+        of_others = np.where(is_open, found[most, :, 0].astype(np.float64), 0.0)
         numbers, same, tables = np.ones((1, 1)), dict[bytes, Array](), []
         for at, place in enumerate(places):
-            table = found[: self._size(place), at] - of_others[at] if place in self.categories else numbers
+            table = numbers
+            if place in self.categories:
+                table = found[: self._size(place), at].astype(np.float64) - of_others[at]
             tables.append(same.setdefault(table.tobytes(), table))
         return tables, of_others.astype(np.float32)
+
+    def _evaluated(self, name: str, rows: Array, values: int) -> tuple[Array, bool]:
+        """A traced tensor's values for each row, and whether they are whole numbers. Zeros and ones take a byte each.
+
+        Args:
+            name: the tensor.
+            rows: the rows of inputs.
+            values: the elements of the tensor.
+        """
+        found, each, are_whole = list[Array](), max(1, MOST_AT_ONCE // values), False
+        may_be_large = len(rows) * values > MOST_TABLE
+        if len(rows) * values > MOST_INDICATORS:
+            raise self._too_large(name, len(rows) - 1, values)
+        for at in range(0, len(rows), each):
+            part = self.evaluator.values(name, rows[at : at + each])
+            are_whole = part.dtype.kind in "iu"
+            are_indicators = np.isin(part, TRUTHS).all()
+            if may_be_large and not are_indicators:
+                raise self._too_large(name, len(rows) - 1, values)
+            found.append(part.astype(bool if are_indicators else np.float64))
+        return np.concatenate(found), are_whole
 
     def _block(self, result: str, places: list[int], tables: list[Array]) -> Array:
         """One table of all: that of each value beside the columns of its own place, and 0 elsewhere."""

@@ -272,10 +272,21 @@ def _yes(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Arr
     )
 
 
-def maker_of(makers: Mapping[str, NodeProto], name: str, kind: str) -> NodeProto | None:
-    """The node that makes a value, if it is of this kind."""
+RESTORING = ("Expand", "Reshape", "Unsqueeze")
+"""Operators that give a reduction's results the dimensions of what they are of."""
+
+
+def without_dimensions(makers: Mapping[str, NodeProto], name: str) -> str:
+    """The value before operators that restore dimensions."""
+    while (node := maker_of(makers, name, *RESTORING)) is not None:
+        name = node.input[0]
+    return name
+
+
+def maker_of(makers: Mapping[str, NodeProto], name: str, *kinds: str) -> NodeProto | None:
+    """The node that makes a value, if it is of one of these kinds."""
     node = makers.get(name)
-    return node if node is not None and name_of(node) == kind else None
+    return node if node is not None and name_of(node) in kinds else None
 
 
 def numbers_of(node: NodeProto, name: str, constants: Mapping[str, Array]) -> list[int] | None:

@@ -23,6 +23,7 @@ from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.apart import keeps_apart
 from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.class_names import class_names
+from pronghorn.onnx.dynamic import is_dynamic, without_dynamic
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
@@ -72,10 +73,12 @@ class ImportedModel:
     """Whether the model declares an input of whole numbers."""
     reference: ModelProto
     """The ONNX model, cut to the output and with fixed sizes, for comparing with a float runtime."""
+    plain: ModelProto
+    """The same without scales that depend on all images of a batch, for comparing images with themselves."""
     free_batch: bool
     """Whether the model left the size of a batch open, and each image has its results in a row of their own."""
     is_quantised: bool
-    """Whether it rounds values by QuantizeLinear, in whose place fixed point rounds."""
+    """Whether it rounds values by QuantizeLinear or DynamicQuantizeLinear, in whose place fixed point rounds."""
     encoded: Encoded | None = None
     """What became of inputs some of whose values are categories."""
     class_names: tuple[str, ...] = ()
@@ -177,7 +180,7 @@ def import_onnx(
     except UnsupportedModelError as error:
         # Where the batch may move, an operator that is not supported is the cause.
         raise (error if error.operator in error.unsupported else first) from None
-    if not keeps_apart(imported.reference, imported.outputs):
+    if not keeps_apart(imported.plain, imported.outputs):
         raise first
     return imported
 
@@ -203,7 +206,9 @@ def _imported(
     refuse_large(proto)
     output_name = proto.graph.output[0].name
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
-    reference = copy.deepcopy(proto) if has_loops(proto) else proto
+    written = copy.deepcopy(proto) if is_dynamic(proto.graph) else None
+    without_dynamic(proto)
+    plain = copy.deepcopy(proto) if has_loops(proto) else proto
     unrolled = unroll(proto, opset)
     if unrolled:
         refuse_large(proto)
@@ -217,7 +222,7 @@ def _imported(
     outputs = {name: _output(lowering, name).inner for name in wanted}
     result = _output(lowering, output_name)
     if row:
-        row.size(reference.graph, outputs)
+        row.size(plain.graph, outputs)
     # Behind recurrent networks and loops the batch may be another dimension than the first.
     takes_batches = not one_image or (row is None and result.batched)
     title = name or str(proto.graph.name) or "model"
@@ -241,9 +246,11 @@ def _imported(
         outputs=outputs,
         opset=opset,
         takes_integers=helper.tensor_dtype_to_np_dtype(source.type.tensor_type.elem_type).kind in "iu",
-        reference=reference,
-        free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1 and takes_batches,
-        is_quantised=any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
+        reference=written or plain,
+        plain=plain,
+        # A dynamic scale is one for a batch, so that each image is quantised by itself here.
+        free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1 and takes_batches and not written,
+        is_quantised=written is not None or any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
         class_names=names if are_indices or len(names) == classes else (),
         moves_batch=one_image and not is_fixed,
     )

@@ -20,6 +20,15 @@ NARROW = [kind for name, kind in TensorProto.DataType.items() if name.startswith
 OF_KNOWN_TYPES = ("DictVectorizer", "LabelEncoder", "RegexFullMatch")
 """Operators at which the inference of onnx ends the process where the type of their input is not known."""
 
+NEVER_NEGATIVE = {
+    *("Add", "And", "BatchNormalization", "Cast", "Clip", "Concat", "Constant", "ConstantOfShape", "Div", "Equal"),
+    *("Erf", "Exp", "Flatten", "Gather", "Gelu", "Gemm", "Greater", "HardSigmoid", "HardSwish", "Identity"),
+    *("LayerNormalization", "LeakyRelu", "Less", "Log", "MatMul", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or"),
+    *("Pow", "Range", "ReduceMax", "ReduceMean", "ReduceSum", "Relu", "Reshape", "ScatterND", "Shape", "Sigmoid"),
+    *("Softmax", "Sqrt", "Squeeze", "Sub", "Tanh", "Tile", "Transpose", "Unsqueeze", "Where"),
+}
+"""Operators that the inference of onnx gives no size below 0, unless one that they read has it."""
+
 SQUEEZE_READS_AXES = 13
 """The opset since which axes are an input of Squeeze."""
 
@@ -89,9 +98,10 @@ def _rename(graph: GraphProto, before: str, after: str) -> None:
 
 
 def _is_tensor(entry: ValueInfoProto) -> bool:
-    """Whether an input is a tensor of numbers, or of texts."""
+    """Whether an input is a tensor of numbers, of texts or of truths."""
     kind = entry.type.tensor_type.elem_type
-    return entry.type.WhichOneof("value") == "tensor_type" and (kind == TensorProto.STRING or _is_number(kind))
+    is_other = kind in (TensorProto.STRING, TensorProto.BOOL)
+    return entry.type.WhichOneof("value") == "tensor_type" and (is_other or _is_number(kind))
 
 
 def _refuse_input(entry: ValueInfoProto) -> None:
@@ -214,7 +224,7 @@ def refuse_large(proto: ModelProto) -> None:
     nodes = [(node, level) for node, level in pairs if not _operators(node).intersection(OF_KNOWN_TYPES)]
     # The inference of onnx ends the process at a Slice of a size below 0. So it meets a Slice only
     # when the sizes of all values before it are known to be right.
-    last = max(levels, default=0)
+    last, known = max(levels, default=0), set[str]()
     for level in range(last + 1):
         del skeleton.graph.node[:]
         skeleton.graph.node.extend(node for node, at in nodes if node.op_type != "Slice" or at <= level)
@@ -223,11 +233,12 @@ def refuse_large(proto: ModelProto) -> None:
         except Exception:
             return  # Lowering finds what is wrong, and names it.
         for entry in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
-            _refuse_size(entry, before_slice=level < last)
+            sizes = [dim.dim_value for dim in entry.type.tensor_type.shape.dim] if entry.name not in known else []
+            _refuse_size(entry, sizes, before_slice=level < last)
+            known.update([entry.name] if min(sizes, default=0) > 0 else [])
 
 
-def _refuse_size(entry: ValueInfoProto, before_slice: bool) -> None:
-    sizes = [dim.dim_value for dim in entry.type.tensor_type.shape.dim]
+def _refuse_size(entry: ValueInfoProto, sizes: list[int], before_slice: bool) -> None:
     if before_slice and any(size < 0 for size in sizes):
         problem = f"the value {entry.name!r} would have shape {sizes}"
         raise UnsupportedModelError(problem, "give a larger input shape (--shape), or repair the model")
@@ -259,11 +270,17 @@ def _operators(node: NodeProto) -> set[str]:
 
 
 def _slice_levels(proto: ModelProto) -> list[int]:
-    """For each node the number of slices on the longest way to its output."""
-    levels: dict[str, int] = {}
+    """For each node the turn in which its output is known: a Slice waits for another where an operator before it may
+    make a size below 0, and no turn has been since."""
+    levels: dict[str, tuple[int, bool]] = {}
     found = []
     for node in proto.graph.node:
-        level = max((levels.get(name, 0) for name in node.input), default=0) + (node.op_type == "Slice")
-        levels.update(dict.fromkeys(node.output, level))
+        read = [levels[name] for name in node.input if name in levels]
+        if node.op_type == "Slice":
+            level, may_shrink = max((at + may for at, may in read), default=0), False
+        else:
+            level = max((at for at, _ in read), default=0)
+            may_shrink = not _operators(node) <= NEVER_NEGATIVE or any(may for at, may in read if at == level)
+        levels.update(dict.fromkeys(node.output, (level, may_shrink)))
         found.append(level)
     return found

@@ -1,6 +1,7 @@
 """The nodes that exporters write for a normalisation: `(x - mean(x)) / sqrt(variance + eps)` before opset 17,
 `x * f + (b - mean(x) * f)` with `f = g / sqrt(variance + eps)` from TensorFlow, the same with the mean square and
-without a mean, `x / norm(x)` or `x * (1 / norm(x))`, and `x / sum(|x|)`.
+without a mean, `x / norm(x)` or `x * (1 / norm(x))`, and `x / sum(|x|)`. Means may be sums over a number, and JAX takes
+`max(0, mean(x^2) - mean(x)^2)` for the variance.
 """
 
 from __future__ import annotations
@@ -8,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import NodeProto, helper
 
+from pronghorn.onnx.endings import maker_of, without_dimensions
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.registry import name_of
-
-Axes = tuple[int, ...]
 
 TINY = 1e-6
 """The most that a norm may be bounded by from below, so that nothing is divided by zero."""
@@ -34,6 +34,16 @@ def normalisation(
         constants: the model's weights, and its Constant nodes.
     """
     return Pattern(makers, constants).of(node)
+
+
+class Mean(NamedTuple):
+    """A mean of a value."""
+
+    value: str
+    axes: tuple[int, ...]
+    """None of them for those of GlobalAveragePool, which does not say how many there are."""
+    places: float | None
+    """The number that a sum is divided by; None where the operator knows it."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,7 @@ class Pattern:
         centred, square = self._centred(value), self._square(scale.variance)
         if centred is not None and centred == self._variance(scale.variance):
             return self._made(node, centred, scale, None)
-        if square is not None and square[0] == value:
+        if square is not None and square.value == value:
             return self._made(node, square, scale, None, centred=False)
         return None
 
@@ -115,7 +125,7 @@ class Pattern:
             for value, factor in _orders(scaled) if scaled is not None else ():
                 scale = self._scale(factor)
                 found = self._variance(scale.variance) if scale is not None else None
-                if scale is None or found is None or found[0] != value:
+                if scale is None or found is None or found.value != value:
                     continue
                 shifted, summand = self._summand(rest, factor, found)
                 if shifted:
@@ -123,17 +133,17 @@ class Pattern:
         return None
 
     def _made(
-        self, node: NodeProto, found: tuple[str, Axes], scale: Scale, summand: str | None, centred: bool = True
+        self, node: NodeProto, found: Mean, scale: Scale, summand: str | None, centred: bool = True
     ) -> list[NodeProto] | None:
         """The nodes in place of a pattern that normalises a value over these axes."""
-        value, axes = found
+        value, axes, places = found
         output, name = node.output[0], node.name or node.output[0]
         steps = [("Mul", scale.factor), ("Add", summand)]
         left = [(kind, constant) for kind, constant in steps if constant is not None]
         names = [f"{output}/normalised/{place}" for place in range(len(left))] + [output]
         kind = "MeanVarianceNormalization"
-        # GlobalAveragePool does not say how many axes there are.
         over: dict[str, Any] = {"axes": list(axes)} if axes else {"spatial": 1}
+        over |= {} if places is None else {"places": places}
         given = {**over, "epsilon": scale.epsilon, "centred": int(centred)}
         made = [helper.make_node(kind, [value], names[:1], name=name, **given)]
         for place, (kind, constant) in enumerate(left):
@@ -170,7 +180,7 @@ class Pattern:
                 return value, number
         return name, math.inf if kind == "Min" else -math.inf
 
-    def _summand(self, name: str, factor: str, found: tuple[str, Axes]) -> tuple[bool, str | None]:
+    def _summand(self, name: str, factor: str, found: Mean) -> tuple[bool, str | None]:
         """Whether a value is `b - mean * f`, and the constant `b`, if it has one."""
         if self._is_shift(name, factor, found, negative=True):
             return True, None
@@ -185,7 +195,7 @@ class Pattern:
                 return True, constant
         return False, None
 
-    def _is_shift(self, name: str, factor: str, found: tuple[str, Axes], negative: bool) -> bool:
+    def _is_shift(self, name: str, factor: str, found: Mean, negative: bool) -> bool:
         """Whether a value is `mean * f`, or `-mean * f`."""
         node = self._maker(name, "Mul")
         for mean, other in _orders(node) if node is not None else ():
@@ -198,34 +208,42 @@ class Pattern:
 
     def _maker(self, name: str, *kinds: str) -> NodeProto | None:
         """The node that makes a value, if it is of one of the kinds."""
-        node = self.makers.get(name)
-        return node if node is not None and name_of(node) in kinds else None
+        return maker_of(self.makers, name, *kinds)
 
     def _number(self, name: str) -> float | None:
         constant = self.constants.get(name)
         return float(constant.reshape(())) if constant is not None and constant.size == 1 else None
 
-    def _centred(self, name: str) -> tuple[str, Axes] | None:
-        """`x` and the axes of `x - mean(x)`."""
+    def _centred(self, name: str) -> Mean | None:
+        """The mean of `x - mean(x)`."""
         node = self._maker(name, "Sub")
         found = self._mean(node.input[1]) if node is not None else None
-        return found if node is not None and found is not None and found[0] == node.input[0] else None
+        return found if node is not None and found is not None and found.value == node.input[0] else None
 
-    def _mean(self, name: str) -> tuple[str, Axes] | None:
-        """`x` and the axes of a mean that keeps its dimensions: none for those of GlobalAveragePool."""
-        node = self._maker(name, "ReduceMean", "GlobalAveragePool")
+    def _mean(self, name: str) -> Mean | None:
+        """The mean that a value is, with its dimensions or behind operators that restore them."""
+        bare = without_dimensions(self.makers, name)
+        node = self._maker(bare, "ReduceMean", "GlobalAveragePool", "Mul", "Div")
         if node is None:
             return None
         if name_of(node) == "GlobalAveragePool":
-            return node.input[0], ()
-        axes = self._axes(node)
-        return None if axes is None else (node.input[0], axes)
+            return Mean(node.input[0], (), None)
+        if name_of(node) == "ReduceMean":
+            axes = self._axes(node, any_dimensions=bare != name)
+            return None if axes is None else Mean(node.input[0], axes, None)
+        for total, other in _orders(node) if name_of(node) == "Mul" else [tuple(node.input)]:
+            summed, number = self._maker(total, "ReduceSum"), self._number(other)
+            # Within a variance sums have lost their dimensions, which are restored behind it.
+            axes = self._axes(summed, any_dimensions=True) if summed is not None else None
+            if summed is not None and axes is not None and number is not None and number > 0:
+                return Mean(summed.input[0], axes, round(number if name_of(node) == "Div" else 1 / number, 3))
+        return None
 
-    def _axes(self, node: NodeProto) -> Axes | None:
-        """The axes of a reduction that keeps its dimensions."""
+    def _axes(self, node: NodeProto, any_dimensions: bool = False) -> tuple[int, ...] | None:
+        """The axes of a reduction that keeps its dimensions, or any."""
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         axes = self.constants.get(node.input[1]) if len(node.input) > 1 else np.array(given.get("axes", []))
-        if axes is None or axes.size == 0 or not given.get("keepdims", 1):
+        if axes is None or axes.size == 0 or not (any_dimensions or given.get("keepdims", 1)):
             return None
         return tuple(int(axis) for axis in axes.flat)
 
@@ -243,17 +261,25 @@ class Pattern:
                 return variance, epsilon
         return None, 0.0
 
-    def _variance(self, name: str) -> tuple[str, Axes] | None:
-        """`x` and the axes of `mean((x - mean(x))^2)`, both means over the same axes."""
+    def _variance(self, name: str) -> Mean | None:
+        """The mean of `mean((x - mean(x))^2)`, both means over the same axes, or of `mean(x^2) - mean(x)^2`."""
         square = self._square(name)
-        centred = self._centred(square[0]) if square is not None else None
-        return centred if square is not None and centred is not None and centred[1] == square[1] else None
+        centred = self._centred(square.value) if square is not None else None
+        if square is not None and centred is not None:
+            return centred if centred[1:] == square[1:] else None
+        bare, least = self._bounded(without_dimensions(self.makers, name), "Max")
+        difference = self._maker(bare, "Sub")
+        if difference is None or least not in (0.0, -math.inf):
+            return None
+        square, squared = self._square(difference.input[0]), self._squared(difference.input[1])
+        mean = self._mean(squared) if squared is not None else None
+        return mean if mean is not None and mean == square else None
 
-    def _square(self, name: str) -> tuple[str, Axes] | None:
-        """`x` and the axes of `mean(x^2)`."""
+    def _square(self, name: str) -> Mean | None:
+        """The value and the axes of `mean(x^2)`."""
         mean = self._mean(name)
-        value = self._squared(mean[0]) if mean is not None else None
-        return None if mean is None or value is None else (value, mean[1])
+        value = self._squared(mean.value) if mean is not None else None
+        return None if mean is None or value is None else mean._replace(value=value)
 
     def _squared(self, name: str) -> str | None:
         """`x` of `x^2`."""

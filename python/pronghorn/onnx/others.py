@@ -40,7 +40,8 @@ def changing(traced: Trace, evaluator: Evaluator, categories: Mapping[int, Categ
     if first is not None:
         # What follows from it has no places.
         return set(first.output)
-    nodes = [node for node in traced.nodes if not _moves_numbers(node, traced) and reads_numbers(node)]
+    nodes = [node for node in traced.nodes if node.output[0] in traced.values]
+    nodes = [node for node in nodes if not _moves_numbers(node, traced) and reads_numbers(node)]
     return {name for node in nodes for name in node.output}
 
 

@@ -44,6 +44,9 @@ OF_EXPORTERS = {"Erfc": "use the approximate GELU: keras.activations.gelu(x, app
 OPERAND = re.compile(r"/[A-Z]\w*/[xy](:\d+)?$")
 """How TensorFlow calls constants that are operands, such as `sequential/normalization/Sub/y:0`."""
 
+LEAST_IR = 4
+"""The version of the format since which weights need not be inputs."""
+
 LARGE = 1 << 8
 """Numbers of a tensor of weights that the checker need not see."""
 
@@ -274,6 +277,8 @@ def _check(proto: ModelProto) -> int:
     # Before anything takes names for text, and again after functions are inlined.
     _refuse_bytes(proto)
     _refuse_unknown(proto, versions[0])
+    # Before version 4 weights had to be inputs, too. Runtimes take them in any case.
+    proto.ir_version = max(proto.ir_version, LEAST_IR)
     # The checker wants every input's and output's rank; some exporters leave it out, and nothing
     # here needs it.
     entries = [entry.type.tensor_type for entry in (*proto.graph.input, *proto.graph.output)]

@@ -1,16 +1,18 @@
 """Softmaxes that exporters write in other words.
 
-These are `exp(x) / sum(exp(x))`, also of `x - max(x)`, and `exp(LogSoftmax(x))`. `scaled_dot_product_attention` has
-zeros in place of shares that are no numbers, since a mask left nothing of their rows.
+These are `exp(x) / sum(exp(x))`, also of `x - max(x)`, with sums whose dimensions are restored, and
+`exp(LogSoftmax(x))`. `scaled_dot_product_attention` has zeros in place of shares that are no numbers, since a mask left
+nothing of their rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 from onnx import NodeProto, helper
 
-from pronghorn.onnx.endings import maker_of, numbers_of
+from pronghorn.onnx.endings import maker_of, numbers_of, without_dimensions
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.registry import name_of
 
@@ -43,28 +45,39 @@ def _like(before: NodeProto, node: NodeProto) -> NodeProto:
 
 
 def _shares(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> list[NodeProto] | None:
-    power, summed = maker_of(makers, node.input[0], "Exp"), maker_of(makers, node.input[1], "ReduceSum")
-    if power is None or summed is None or summed.input[0] != power.output[0]:
-        return None
-    axes = _one_kept(summed, constants)
-    if axes is None:
+    power = maker_of(makers, node.input[0], "Exp")
+    axes = _one_axis(node.input[1], "ReduceSum", node.input[0], makers, constants)
+    if power is None or axes is None:
         return None
     value = power.input[0]
     below = maker_of(makers, value, "Sub")
-    largest = None if below is None else maker_of(makers, below.input[1], "ReduceMax")
-    if below is not None and largest is not None and largest.input[0] == below.input[0]:
-        # Any number may be taken off a row.
-        value = below.input[0] if _one_kept(largest, constants) == axes else value
+    # Any number may be taken off a row.
+    if below is not None and axes == _one_axis(below.input[1], "ReduceMax", below.input[0], makers, constants):
+        value = below.input[0]
     name = node.name or node.output[0]
     return [helper.make_node("Softmax", [value], node.output, name=name, axis=axes[0], one_axis=1)]
 
 
-def _one_kept(node: NodeProto, constants: Mapping[str, Array]) -> list[int] | None:
-    """The one axis of a reduction that keeps it."""
-    axes = numbers_of(node, "axes", constants)
-    return (
-        axes if axes is not None and len(axes) == 1 and numbers_of(node, "keepdims", constants) in (None, [1]) else None
-    )
+def _one_axis(
+    name: str, kind: str, value: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
+) -> list[int] | None:
+    """The one axis of a reduction of `value` that keeps its dimension, or gets it back."""
+    bare = without_dimensions(makers, name)
+    node = maker_of(makers, _above_nothing(bare, makers, constants), kind)
+    axes = None if node is None or node.input[0] != value else numbers_of(node, "axes", constants)
+    if node is None or axes is None or len(axes) != 1:
+        return None
+    return axes if bare != name or numbers_of(node, "keepdims", constants) in (None, [1]) else None
+
+
+def _above_nothing(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> str:
+    """`y` of JAX's `max(-infinity, y)`; a value itself where it is none."""
+    node = maker_of(makers, name, "Max")
+    others = [] if node is None else [each for each in node.input if each not in constants]
+    if node is None or len(others) != 1:
+        return name
+    bounds = [constants[each] for each in node.input if each in constants]
+    return others[0] if all(np.isneginf(bound).all() for bound in bounds) else name
 
 
 def _with_zeros(

@@ -59,6 +59,9 @@ def trial(network: Network, photos: Path) -> dict[str, Any]:
 
 def _check(model: pronghorn.Model, inputs: Floats) -> None:
     """Compares the imported network with the runtime of ONNX: another network could be as precise in fixed point."""
+    if inputs.dtype.kind != "f":
+        # Categories, which `load` has compared: they are other numbers within.
+        return
     wanted = model.run_float(inputs)
     imported = model.parts[0].run_float(inputs).reshape(wanted.shape)
     if not np.linalg.norm(imported - wanted) <= SAME * np.linalg.norm(wanted):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pronghorn_bench.stock import kerases, photos, small, tables
+from pronghorn_bench.stock import kerases, packages, photos, small, tables
 
 Floats = NDArray[np.float32]
 
@@ -24,9 +24,9 @@ class Network:
     name: str
     """Its name in its package."""
     exporter: str
-    """`torchscript` or `dynamo` (torch's two exporters), `skl2onnx`, `keras` or `tf2onnx`."""
+    """`torchscript` or `dynamo` (torch's two exporters), `skl2onnx`, `keras`, `tf2onnx`, or a file's own."""
     source: str
-    """Where it is from: `torchvision`, `timm`, `small`, `sklearn` or `keras`."""
+    """Where it is from: `torchvision`, `timm`, `small`, `sklearn`, `keras` or `packages`."""
 
     @property
     def title(self) -> str:
@@ -41,6 +41,8 @@ class Network:
                 return ("torch", "torchvision", self.source)
             case "small":
                 return ("torch",)
+            case "packages":
+                return (packages.MODELS[self.name].package,)
             case "sklearn":
                 return ("sklearn", "skl2onnx")
             case _:
@@ -53,6 +55,8 @@ class Network:
                 return tables.export(self.name, path)
             case "keras":
                 inputs = kerases.export(self.name, path, folder, self.exporter == "tf2onnx")
+            case "packages":
+                inputs = packages.export(self.name, path, folder)
             case "small":
                 inputs = small.export(self.name, path, self.exporter == "dynamo")
             case _:
@@ -102,6 +106,12 @@ GROUPS = {
     "small": [
         *_networks("torchscript", "small", " ".join(small.MODELS)),
         *_networks("dynamo", "small", "mlp ecg lenet tcn residual transformer"),
+    ],
+    # Trained networks that packages bring along.
+    "packages": [
+        *_networks("paddle2onnx", "packages", "ppocr_v4_rec ppocr_v4_det ppocr_v2_cls"),
+        *_networks("jax, tf2onnx", "packages", "magika"),
+        *_networks("torchscript", "packages", "nudenet ddddocr ddddocr_det"),
     ],
     "tables": _networks("skl2onnx", "sklearn", " ".join(tables.MODELS)),
     "keras": _networks("keras", "keras", " ".join(kerases.MODELS)),

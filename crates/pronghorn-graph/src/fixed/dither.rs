@@ -152,7 +152,8 @@ impl FixedGraph {
         shown[self.output] = true;
         for (index, node) in self.nodes.iter().enumerate().rev() {
             // A layer of one weight a value, as a scale, shows it.
-            let mixes = matches!(&node.op, FixedOp::Linear(layer) if layer.geometry.row_len() > 1);
+            let layer = node.op.linear();
+            let mixes = layer.is_some_and(|layer| layer.geometry.row_len() > 1);
             if shown[index] && !mixes {
                 node.inputs.iter().for_each(|&input| shown[input] = true);
             }
@@ -168,6 +169,8 @@ impl FixedGraph {
             let of = |place: usize| hidden[node.inputs[place]];
             hidden.push(match &node.op {
                 FixedOp::Linear(_) => true,
+                // Shares that are shifted up end in the server's constant.
+                FixedOp::Constants(layer) => layer.shifts_alone() == Some(0) && of(0),
                 FixedOp::Local(LocalOp::Add { left_shift }) => {
                     // Twice the same mask is even.
                     let differ = node.inputs[0] != node.inputs[1];

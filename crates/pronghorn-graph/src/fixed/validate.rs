@@ -111,7 +111,9 @@ impl FixedGraph {
                 }
                 Ok(Interval::of(&node.value))
             }
-            FixedOp::Linear(linear) => linear.bounds(shape::one(&inputs)?, shape),
+            FixedOp::Linear(linear) | FixedOp::Constants(linear) => {
+                linear.bounds(shape::one(&inputs)?, shape)
+            }
             FixedOp::Local(op) => op.bounds(&inputs, shape),
             FixedOp::Activation(op) => op.bounds(shape::one(&inputs)?, shape),
             FixedOp::Product => super::product_bounds(&inputs, shape),

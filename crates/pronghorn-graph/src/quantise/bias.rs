@@ -45,7 +45,7 @@ pub(super) fn correct(scaled: &mut Scaled, means: &[Vec<f64>], inputs: &[i32]) {
 /// Gives layers other biases; returns theirs.
 fn with_biases(graph: &mut FixedGraph, mut biases: Biases) -> Biases {
     for (index, bias) in &mut biases {
-        if let FixedOp::Linear(linear) = &mut graph.nodes[*index].op {
+        if let FixedOp::Linear(linear) | FixedOp::Constants(linear) = &mut graph.nodes[*index].op {
             mem::swap(&mut linear.bias, bias);
         }
     }
@@ -67,7 +67,7 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
     let mut high: Vec<f64> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate().skip(1) {
         let mut found = evaluator.node(index, &mut values).ok()?;
-        if let FixedOp::Linear(linear) = &node.op {
+        if let Some(linear) = node.op.linear() {
             let layer = layers.next()?;
             let channels = linear.bias.len();
             let mut found_means = channel_means(&found, channels);

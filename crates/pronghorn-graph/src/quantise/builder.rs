@@ -601,7 +601,7 @@ impl<'a> Builder<'a> {
             .collect();
         match op {
             FixedOp::Input => Ok(Interval::of(inputs[0])),
-            FixedOp::Linear(linear) => linear.bounds(inputs[0], shape),
+            FixedOp::Linear(linear) | FixedOp::Constants(linear) => linear.bounds(inputs[0], shape),
             FixedOp::Local(op) => op.bounds(&inputs, shape),
             FixedOp::Activation(op) => op.bounds(inputs[0], shape),
             FixedOp::Product => product_bounds(&inputs, shape),

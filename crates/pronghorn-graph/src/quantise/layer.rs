@@ -81,6 +81,9 @@ const MOST_SHORT_ROWS: usize = 1 << 18;
 struct LayerRows {
     /// All rows.
     layers: Mutex<BTreeMap<RowsOf, Arc<[Row]>>>,
+    /// What layers of short rows are at the precisions so far. Large added constants have as many
+    /// rows as elements, which trials of precisions would walk again and again.
+    candidates: Mutex<BTreeMap<CandidateOf, Candidate>>,
     /// Each row at the scales so far. Where biases bind, few rows differ from layer to layer. Empty
     /// where rows are short.
     rows: Vec<Mutex<Vec<(Digit, Row)>>>,
@@ -93,6 +96,7 @@ impl Rows {
         let kept = if length < LEAST_KEPT { 0 } else { rows };
         let new = || LayerRows {
             layers: Mutex::default(),
+            candidates: Mutex::default(),
             rows: (0..kept).map(|_| Mutex::default()).collect(),
         };
         layers.entry(node).or_insert_with(|| new().into()).clone()
@@ -127,6 +131,19 @@ struct RowsOf {
     digit: Digit,
     /// The bits of the input's range, where each row has a scale of its own.
     range: Option<[u64; 2]>,
+}
+
+/// What a candidate of a node depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct CandidateOf {
+    /// Bits of weights and of inputs.
+    bits: (u32, u32),
+    digit: Digit,
+    /// The bits of the input's range.
+    range: [u64; 2],
+    /// Of the layer.
+    costly: bool,
+    by_row: bool,
 }
 
 impl PartialEq for Rows {
@@ -267,6 +284,30 @@ impl<'a> LayerProfile<'a> {
     /// As [`LayerProfile::at`], for a layer with this part of every weight and bias. The error is
     /// the one that rounding these inputs has on the part's result.
     pub fn digit_at(&self, weight_bits: u32, input_bits: u32, digit: Digit) -> Candidate {
+        let new = || self.new_candidate(weight_bits, input_bits, digit);
+        if !self.rows.rows.is_empty() {
+            return new();
+        }
+        let key = CandidateOf {
+            bits: (weight_bits, input_bits),
+            digit,
+            range: [self.range.low, self.range.high].map(f64::to_bits),
+            costly: self.costly,
+            by_row: self.by_row,
+        };
+        let candidates = || {
+            let candidates = self.rows.candidates.lock();
+            candidates.unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some(&known) = candidates().get(&key) {
+            return known;
+        }
+        let found = new();
+        candidates().insert(key, found);
+        found
+    }
+
+    fn new_candidate(&self, weight_bits: u32, input_bits: u32, digit: Digit) -> Candidate {
         let scales = Scales::new(self, weight_bits, input_bits);
         let rows = self.rows(scales.weight_bits, scales.input_fraction, digit);
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);

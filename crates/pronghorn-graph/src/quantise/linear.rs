@@ -5,7 +5,10 @@
 //! inputs in words that one sum would exceed, for the cost of another layer and another rounding.
 
 use super::{QuantiseError, builder::Builder};
-use crate::fixed::{FixedOp, Linear, LocalOp, ValueSpec};
+use crate::{
+    fixed::{FixedOp, Linear, LocalOp, ValueSpec},
+    graph::Op,
+};
 
 /// Bits below the unit of a layer's high digits that its low digits keep, at most.
 const MOST_KEPT: u32 = 4;
@@ -58,7 +61,8 @@ impl Builder<'_> {
                     fractions: results.clone(),
                     part: Part::Whole,
                 });
-                self.push(FixedOp::Linear(linear), vec![value], coarsest)?
+                let op = self.operator(linear, value);
+                self.push(op, vec![value], coarsest)?
             }
             Some(bits) => self.in_two(linear, value, (&results, coarsest), bits)?,
         };
@@ -67,6 +71,18 @@ impl Builder<'_> {
             self.finer.insert(place, finer.collect());
         }
         Ok(place)
+    }
+
+    /// A layer, or the addition of constants where the network has that alone. Trained weights that
+    /// happen to be alike are none: a plan would tell it.
+    fn operator(&self, linear: Linear, value: usize) -> FixedOp {
+        let node = &self.graph.nodes[self.current];
+        let adds = matches!(node.op, Op::Affine { mul: None, .. });
+        let is_alike = node.shape == self.nodes[value].value.shape;
+        match adds && is_alike && linear.shifts_alone().is_some() {
+            true => FixedOp::Constants(linear),
+            false => FixedOp::Linear(linear),
+        }
     }
 
     /// A layer as two, of the high digits of its weights and of the low ones, of `bits` bits.

@@ -37,10 +37,7 @@ pub(super) fn lower(fixed: &FixedGraph, choose: Choose) -> Result<Lowered, Build
         step_of[index] = steps.len();
         let input = inputs.first().map(|&input| &steps[input].value);
         let kind = kind(node, input, choose)?;
-        weights.push(match &node.op {
-            FixedOp::Linear(linear) => Some(linear.clone()),
-            _ => None,
-        });
+        weights.push(node.op.linear().cloned());
         names.push(printable(&node.name));
         steps.push(Step {
             kind,
@@ -73,7 +70,9 @@ fn kind(
 ) -> Result<StepKind, BuildError> {
     Ok(match &node.op {
         FixedOp::Input => StepKind::Input,
-        FixedOp::Linear(linear) => choose(node, linear, input.unwrap_or(&node.value))?,
+        FixedOp::Linear(linear) | FixedOp::Constants(linear) => {
+            choose(node, linear, input.unwrap_or(&node.value))?
+        }
         FixedOp::Local(op) => StepKind::Local(op.clone()),
         FixedOp::Activation(op) => StepKind::Reveal(Reveal {
             ops: vec![op.clone()],

@@ -7,7 +7,7 @@ use crate::{
     rlwe::ShareBits,
     share_form::{LEAST_GUARD, LayerRules, LayerShares, Node, ShareRules},
     step::StepPlan,
-    steps::{StepKind, activation::garbled::Garbled, matrices::EncryptedMatrices},
+    steps::{StepKind, activation::garbled::Garbled, bias::Bias, matrices::EncryptedMatrices},
 };
 
 /// Knows the ranges of products of matrices, which do not depend on shares.
@@ -34,6 +34,8 @@ pub(super) enum Op<'a> {
     Layer(Layer<'a>),
     /// A product of matrices under encryption.
     Matrices(Matrices),
+    /// A linear layer that adds constants and does nothing else.
+    Bias(Constants<'a>),
     /// A chain of functions in a garbled circuit.
     Chain(Garbled),
     /// A step that has no parameters.
@@ -49,6 +51,13 @@ pub(super) struct Layer<'a> {
     pub linear: &'a Linear,
     /// How its answer is shared: modulo a prime on slots, else with guard bits.
     pub shares: LayerShares,
+}
+
+/// The addition of constants.
+#[derive(Clone)]
+pub(super) struct Constants<'a> {
+    pub linear: &'a Linear,
+    pub step: Bias,
 }
 
 /// A product of matrices under encryption before its parameters are known.
@@ -90,6 +99,7 @@ impl<'a> Draft<'a> {
         match &self.op {
             Op::Layer(layer) => layer,
             Op::Matrices(matrices) => matrices,
+            Op::Bias(bias) => &bias.step,
             Op::Chain(chain) => chain,
             Op::Ready(kind) => kind.as_step(),
         }
@@ -100,6 +110,7 @@ impl<'a> Draft<'a> {
         match &self.op {
             Op::Layer(_) => None,
             Op::Matrices(_) => Some(&UNSETTLED),
+            Op::Bias(bias) => Some(&bias.step),
             Op::Chain(chain) => Some(chain),
             Op::Ready(kind) => Some(kind.as_step()),
         }
@@ -109,6 +120,15 @@ impl<'a> Draft<'a> {
     pub fn layer(&self) -> Option<&Layer<'a>> {
         match &self.op {
             Op::Layer(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    /// The server's half, if it has one.
+    pub fn weights(&self) -> Option<&Linear> {
+        match &self.op {
+            Op::Layer(layer) => Some(layer.linear),
+            Op::Bias(constants) => Some(constants.linear),
             _ => None,
         }
     }
@@ -130,6 +150,30 @@ impl<'a> Draft<'a> {
             reason: reason.into(),
         }
     }
+}
+
+/// Puts a draft of one input before draft `reader`, which then reads it in the place of that input.
+pub(super) fn insert_before<'a>(
+    drafts: &mut Vec<Draft<'a>>,
+    output: &mut usize,
+    reader: usize,
+    draft: Draft<'a>,
+) {
+    let read = draft.inputs[0];
+    let moved = |index: usize| index + usize::from(index >= reader);
+    for input in drafts[reader..]
+        .iter_mut()
+        .flat_map(|draft| &mut draft.inputs)
+    {
+        *input = moved(*input);
+    }
+    for input in &mut drafts[reader].inputs {
+        if *input == read {
+            *input = reader;
+        }
+    }
+    *output = moved(*output);
+    drafts.insert(reader, draft);
 }
 
 /// The drafts as the rules of shares see them.

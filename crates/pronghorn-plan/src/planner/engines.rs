@@ -1,9 +1,6 @@
 //! The plan on shares in the engine that is best for the objective.
 
-use pronghorn_graph::{
-    fixed::{FixedGraph, FixedOp},
-    geometry::ConvGeometry,
-};
+use pronghorn_graph::{fixed::FixedGraph, geometry::ConvGeometry};
 
 use super::{BuildError, BuildOptions, Engine, method::Planned, protocols, shares};
 use crate::{objective::Objective, trust::TrustLevel};
@@ -58,10 +55,8 @@ fn is_small(fixed: &FixedGraph) -> bool {
     // Each pair of channels is looked for at many shifts, whether or not a weight is there: 37,000
     // took 4 to 12 seconds. One dense layer of rows has a diagonal for each shift.
     const PAIRS: usize = 10_000;
-    let layers = fixed.nodes.iter().filter_map(|node| match &node.op {
-        FixedOp::Linear(linear) => Some(&linear.geometry),
-        _ => None,
-    });
+    let layers = fixed.nodes.iter().filter_map(|node| node.op.linear());
+    let layers = layers.map(|linear| &linear.geometry);
     let pairs = |geometry: &ConvGeometry| match (geometry.input, geometry.groups) {
         ([1, 1], 1) => 0,
         _ => {

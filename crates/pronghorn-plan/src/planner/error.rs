@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::hint::Hint;
 use crate::{
-    checked::OWN_CIRCUITS,
+    checked::{ELEMENTS, OWN_CIRCUITS},
     names::Names,
     plan::PlanError,
     trust::{TrustError, TrustLevel},
@@ -227,16 +227,16 @@ impl BuildError {
 
 /// What is wrong with a model whose plan clients would refuse.
 fn cause(source: &PlanError) -> &'static str {
-    match is_too_long(source) {
-        true => {
-            "the network is too long for one plan: give a recurrent network fewer steps, or split the \
-             model at a value between (--output NAME, output=NAME)"
-        }
-        false => {
-            "the model's numbers are out of proportion (weights or ranges that are too large or too small \
-             by many powers of two)"
-        }
+    if is_too_long(source) {
+        return "the network is too long for one plan: give a recurrent network fewer steps, or split the \
+                model at a value between (--output NAME, output=NAME)";
     }
+    if source.to_string().contains(ELEMENTS) {
+        return "the network is too large for one plan: give it a smaller input, or split it at a value \
+                between (--output NAME, output=NAME)";
+    }
+    "the model's numbers are out of proportion (weights or ranges that are too large or too small by many \
+     powers of two)"
 }
 
 /// Whether a plan has too many circuits, however few bits these take.

@@ -19,6 +19,7 @@ mod multikey;
 mod options;
 mod outputs;
 mod parameters;
+mod pools;
 pub mod precision;
 mod protocols;
 mod ranges;

@@ -10,7 +10,7 @@ use crate::{
     checked::CheckedPlan,
     cost::{self, Seconds, StepCost},
     objective::Goal,
-    plan::Plan,
+    plan::{Plan, Step},
     runner_up::RunnerUp,
     step::{Compiled, StepPlan},
     steps::{StepKind, activation::lean::Transfers, argmax::ArgMax},
@@ -28,12 +28,18 @@ pub(super) fn choose(planned: Planned, options: &BuildOptions) -> Result<Planned
     // Circuits hold nothing of a batch, lean steps all of it. An eighth is for keys.
     let (others, room) = (cost::memory(plan, 1), options.memory / 8 * 7);
     let mut steps = plan.steps.clone();
-    let mut changed = false;
+    let made_exact = made_exact_to_open(plan);
+    let (mut changed, mut is_lean) = (false, false);
     for (index, (step, candidate)) in steps.iter_mut().zip(candidates).enumerate() {
         let candidate = candidate.map(|lean| lean.with(transfers));
         let candidate = candidate.filter(|lean| {
             let all = lean.memory(plan, index).plus(others);
             all.server.max(all.client) <= room
+        });
+        // The first lean step of a connection is dear. Every result is opened, so that it is judged
+        // by that here alone.
+        let candidate = candidate.filter(|lean| {
+            made_exact != Some(index) || is_lean || pays_set_up(plan, index, lean, transfers)
         });
         if let Some(lean) = candidate.filter(|lean| is_cheaper(plan, index, lean, options)) {
             step.kind = lean.into_kind();
@@ -42,24 +48,80 @@ pub(super) fn choose(planned: Planned, options: &BuildOptions) -> Result<Planned
         if let StepKind::Lean(lean) = &mut step.kind {
             lean.transfers = transfers;
             changed = true;
+            is_lean = true;
         }
         if let StepKind::ArgMax(_) = step.kind {
             step.kind = StepKind::ArgMax(argmax(plan, index, transfers, options));
             changed = true;
         }
     }
+    let Planned {
+        plan,
+        mut names,
+        mut weights,
+    } = planned;
+    let mut output = plan.output;
+    let in_a_circuit = |exact: &usize| matches!(steps[*exact].kind, StepKind::Garbled(_));
+    if let Some(exact) = made_exact.filter(in_a_circuit) {
+        // A circuit that opens at once is smaller, and a round shorter.
+        open_at_once(&mut steps, exact);
+        output -= 1;
+        names.steps.remove(exact);
+        weights.remove(exact);
+        changed = true;
+    }
     if !changed {
-        return Ok(planned);
+        return Ok(Planned {
+            plan,
+            weights,
+            names,
+        });
     }
     let changed = Plan {
         steps,
+        output,
         max_batch: 1,
         ..plan.plan().clone()
     };
     Ok(Planned {
-        plan: batched(changed, &planned.names, options.memory)?,
-        ..planned
+        plan: batched(changed, &names, options.memory)?,
+        weights,
+        names,
     })
+}
+
+/// The step that makes exact shares for the opening of the result alone, if there is one.
+fn made_exact_to_open(plan: &CheckedPlan) -> Option<usize> {
+    let open = &plan.steps[plan.output];
+    let &[input] = open.inputs.as_slice() else {
+        return None;
+    };
+    let readers = plan
+        .steps
+        .iter()
+        .filter(|step| step.inputs.contains(&input));
+    let (StepKind::Open, StepKind::Garbled(of)) = (&open.kind, &plan.steps[input].kind) else {
+        return None;
+    };
+    (of.ops.is_empty() && readers.count() == 1).then_some(input)
+}
+
+/// Whether the only lean step of a plan saves the bytes by which connections set it up.
+fn pays_set_up(plan: &CheckedPlan, index: usize, lean: &RunnerUp, transfers: Transfers) -> bool {
+    let bytes = |cost: StepCost| cost.bytes_up + cost.bytes_down;
+    let [circuit, lean] = [plan.cost(index, 1).at_once, lean.cost(plan, index, 1)].map(bytes);
+    circuit.saturating_sub(lean) * IMAGES > 2 * cost::lean_setup(transfers.chain())
+}
+
+/// Takes out step `exact`, whose reader opens its input in a circuit of its own.
+fn open_at_once(steps: &mut Vec<Step>, exact: usize) {
+    let read = steps.remove(exact).inputs[0];
+    for input in steps.iter_mut().flat_map(|step| &mut step.inputs) {
+        match *input {
+            at if at == exact => *input = read,
+            at => *input = at - usize::from(at > exact),
+        }
+    }
 }
 
 /// The comparisons of step `index` that cost least.

@@ -87,6 +87,15 @@ pub(super) fn widen(drafts: &mut [Draft<'_>]) -> Result<(), BuildError> {
                 let after = rounding_after(drafts, index);
                 Some(roundings[index].range(&proven[index], after))
             }
+            Op::Bias(_) => {
+                // Errors of guard bits take a unit at either end.
+                let exact = ValueSpec {
+                    low: proven[index].low.saturating_sub(1),
+                    high: proven[index].high.saturating_add(1),
+                    ..proven[index].clone()
+                };
+                Some(roundings[index].range(&exact, rounding_after(drafts, index)))
+            }
             Op::Chain(_) | Op::Ready(_) | Op::Matrices(_) => derived(drafts, index)?,
         };
         match value {
@@ -117,7 +126,7 @@ fn rounding_after(drafts: &[Draft<'_>], index: usize) -> i32 {
     let readers = drafts.iter().filter(|draft| draft.inputs.contains(&index));
     let rounding = readers.map(|draft| match &draft.op {
         Op::Chain(chain) => chain::rounding(&chain.ops),
-        Op::Layer(_) | Op::Ready(_) | Op::Matrices(_) => 0,
+        Op::Layer(_) | Op::Ready(_) | Op::Matrices(_) | Op::Bias(_) => 0,
     });
     rounding.max().unwrap_or(0)
 }
@@ -152,9 +161,10 @@ fn derived(drafts: &[Draft<'_>], index: usize) -> Result<Option<ValueSpec>, Buil
     }))
 }
 
-/// The layers whose values reach draft `index` without another layer between.
+/// The layers whose values reach draft `index` without another layer between, those that add
+/// constants among them.
 fn layers_before(drafts: &[Draft<'_>], index: usize) -> std::vec::IntoIter<usize> {
-    before(drafts, index, |draft| draft.layer().is_some())
+    before(drafts, index, |draft| draft.weights().is_some())
 }
 
 /// The drafts of a kind whose values reach draft `index` without another of them between.

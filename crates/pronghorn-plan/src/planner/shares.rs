@@ -16,10 +16,10 @@ use pronghorn_mpc::circuit::signed_width;
 
 use super::{
     BuildError, Engine,
-    draft::{self, Draft, Layer, Op, nodes},
+    draft::{self, Draft, Layer, Op, insert_before, nodes},
     guards,
     method::{Lowered, consumers},
-    parameters, ranges,
+    parameters, pools, ranges,
 };
 use crate::{
     plan::Step,
@@ -33,6 +33,7 @@ use crate::{
             lean::{Lean, Transfers},
         },
         argmax::ArgMax,
+        bias::Bias,
         linear::slots::SlotLinear,
         matrices,
     },
@@ -50,6 +51,7 @@ pub(super) fn lower(fixed: &FixedGraph, engine: Option<Engine>) -> Result<Lowere
         let mut drafts = Drafts::new(engine == Some(Engine::Slot), transferred.clone());
         let mut output = drafts.all(fixed, &exact)?;
         let mut drafts = drafts.drafts;
+        pools::take_apart(&mut drafts, &mut output);
         ranges::widen(&mut drafts)?;
         guards::settle_prime(&mut drafts)?;
         convert(&mut drafts, &mut output);
@@ -120,7 +122,8 @@ impl<'a> Drafts<'a> {
                 draft_of[index] = self.exact(draft_of[index]);
             }
         }
-        let result = draft_of[fixed.output];
+        // Many results cost far less made exact first. `protocols` takes this step out for few.
+        let result = self.exact(draft_of[fixed.output]);
         let value = self.drafts[result].value.clone();
         let open = Op::Ready(StepKind::Open);
         Ok(self.push("result".into(), open, vec![result], value))
@@ -161,7 +164,16 @@ impl<'a> Drafts<'a> {
         let op = match &node.op {
             FixedOp::Input => Op::Ready(StepKind::Input),
             FixedOp::Local(op) => Op::Ready(StepKind::Local(op.clone())),
-            FixedOp::Linear(linear) => {
+            FixedOp::Constants(linear)
+                if let Some(left_shift) = linear.shifts_alone()
+                    && !self.on_slots =>
+            {
+                Op::Bias(draft::Constants {
+                    linear,
+                    step: Bias { left_shift },
+                })
+            }
+            FixedOp::Linear(linear) | FixedOp::Constants(linear) => {
                 if !self.on_slots {
                     inputs[0] = self.exact(inputs[0]);
                 }
@@ -261,25 +273,13 @@ fn convert(drafts: &mut Vec<Draft<'_>>, output: &mut usize) {
         let Some((reader, input)) = share_form::other_modulus(&all, &share_forms(&all)) else {
             return;
         };
-        let moved = |index: usize| index + usize::from(index >= reader);
-        for draft in &mut drafts[reader..] {
-            for read in &mut draft.inputs {
-                *read = moved(*read);
-            }
-        }
-        for read in &mut drafts[reader].inputs {
-            if *read == input {
-                *read = reader;
-            }
-        }
-        *output = moved(*output);
         let draft = Draft {
             name: drafts[input].name.clone(),
             op: Op::Chain(Garbled { ops: Vec::new() }),
             inputs: vec![input],
             value: drafts[input].value.clone(),
         };
-        drafts.insert(reader, draft);
+        insert_before(drafts, output, reader, draft);
     }
 }
 
@@ -335,9 +335,9 @@ fn finish(
     let (mut steps, mut weights): (Vec<Step>, Vec<_>) = (Vec::new(), Vec::new());
     let names = drafts.iter().map(|draft| draft.name.clone()).collect();
     for (draft, form) in drafts.iter().zip(&forms) {
-        let layer = draft.layer();
         let kind = match &draft.op {
             Op::Ready(kind) => kind.clone(),
+            Op::Bias(constants) => StepKind::Bias(constants.step.clone()),
             Op::Matrices(matrices) => StepKind::EncryptedMatrices(matrices.step(form.value_bits())),
             Op::Chain(chain) => chain_kind(chain),
             Op::Layer(layer) => match layer.prime() {
@@ -352,7 +352,7 @@ fn finish(
                 }
             },
         };
-        weights.push(layer.map(|layer| layer.linear.clone()));
+        weights.push(draft.weights().cloned());
         steps.push(Step {
             kind,
             inputs: draft.inputs.clone(),

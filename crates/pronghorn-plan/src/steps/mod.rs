@@ -6,6 +6,7 @@
 
 pub mod activation;
 pub mod argmax;
+pub mod bias;
 pub mod encrypted;
 pub mod input;
 pub mod linear;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use self::{
     activation::{garbled::Garbled, lean::Lean, reveal::Reveal, square::Square},
     argmax::ArgMax,
+    bias::Bias,
     encrypted::EncryptedPlan,
     input::Input,
     linear::{
@@ -77,6 +79,8 @@ pub enum StepKind {
     ClearMatrixProduct,
     /// The product of two matrices on shares, under encryption.
     EncryptedMatrices(EncryptedMatrices),
+    /// Constants that the server adds to its own share. No message.
+    Bias(Bias),
     /// A protocol that hides nothing, for tests. Last, so that others keep their bytes.
     #[cfg(feature = "toy-protocols")]
     Toy(toy::Toy),
@@ -106,6 +110,7 @@ impl StepKind {
             Self::EncryptedMatrices(matrices) => matrices,
             Self::Lean(lean) => lean,
             Self::ArgMax(argmax) => argmax,
+            Self::Bias(bias) => bias,
             #[cfg(feature = "toy-protocols")]
             Self::Toy(toy) => toy.as_step(),
         }

@@ -137,6 +137,8 @@ pub enum Middle {
     AveragePool,
     /// A ReLU, a second convolution, and the sum of both.
     Residual,
+    /// A ReLU and constants, the sum of that with the layer's value, and constants again.
+    Bias,
     /// The layer's value beside its square.
     Concat,
     /// The mean of each channel of the layer, and that of its ReLU.
@@ -185,6 +187,14 @@ impl Middle {
                 let second = node("second", &op, "2", &text(whole));
                 let sum = node("sum", r#""kind":"add""#, "3,2", &text(whole));
                 (vec![relu, second, sum], whole)
+            }
+            Self::Bias => {
+                let add = |name: &str| format!(r#""kind":"affine","mul":null,"add":"{name}""#);
+                let shifted = node("shifted", &add("shift"), "2", &text(whole));
+                let sum = node("sum", r#""kind":"add""#, "3,1", &text(whole));
+                let again = node("again", &add("again"), "4", &text(whole));
+                let last = node("last", r#""kind":"relu""#, "5", &text(whole));
+                (vec![relu, shifted, sum, again, last], whole)
             }
             Self::Concat => {
                 let square = node("square", r#""kind":"square""#, "1", &text(whole));
@@ -292,6 +302,8 @@ pub fn around(middle: Middle) -> Graph {
             ("dense.b", &[4]),
             ("gate.w", &[3, 3, 1, 1]),
             ("gate.b", &[3]),
+            ("shift", &[48]),
+            ("again", &[48]),
         ],
     )
 }

@@ -27,6 +27,7 @@ use pronghorn_plan::{
             garbled::{Garbled, MAX_WINDOW},
             reveal::Reveal,
         },
+        bias::Bias,
         linear::{
             clear::{ClearLinear, Part},
             coefficient::CoefficientLinear,
@@ -228,7 +229,7 @@ fn fields_of_any_step() {
         let value = &mut plan.steps[0].value;
         (value.low, value.high) = (value.high, value.low - 1);
     });
-    for bits in [65, -65, i32::MIN] {
+    for bits in [129, -65, i32::MIN] {
         refuses(&SHARES, "fraction bits", |plan| {
             plan.steps[0].value.fraction_bits = bits;
         });
@@ -405,6 +406,32 @@ fn client_aided_steps_on_ciphertexts() {
         "does not belong to trust level encrypted",
         |plan| {
             plan.steps[1].kind = StepKind::Reveal(Reveal { ops: Vec::new() });
+        },
+    );
+}
+
+/// Constants come with a shape, a shift and shares modulo a power of two.
+#[test]
+fn constants_that_do_not_fit() {
+    let plan = of(shared(&around(Middle::Bias), Engine::Coefficient, None));
+    let step = find(&plan, |kind| matches!(kind, StepKind::Bias(_)));
+    refuses(&plan, "it shifts by 32 bits", |plan| {
+        plan.steps[step].kind = StepKind::Bias(Bias { left_shift: 32 });
+    });
+    refuses(&plan, "shape", |plan| {
+        plan.steps[step].value.shape = vec![3, 4, 3]
+    });
+    refuses(&plan, "", |plan| {
+        // More bits than a word has.
+        plan.steps[step].kind = StepKind::Bias(Bias { left_shift: 31 });
+        plan.steps[step].value.low = i32::MIN;
+    });
+    let activation = find(&AIDED, is_activation);
+    refuses(
+        &AIDED,
+        "does not belong to trust level client-aided",
+        |plan| {
+            plan.steps[activation].kind = StepKind::Bias(Bias { left_shift: 0 });
         },
     );
 }

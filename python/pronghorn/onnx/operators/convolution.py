@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.images import (
     as_image,
     channels_of_parts,
@@ -18,6 +18,11 @@ from pronghorn.onnx.operators.images import (
 from pronghorn.onnx.operators.volumes import RANK, convolve_volume
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
+from pronghorn.onnx.window import Spatial, Window
+
+FAR = 512
+"""Places from the first to the last of a window of a series, from which on it is taken as one over interleaved series:
+a polynomial has 2,048 to 8,192 coefficients, and holds little beside such a window."""
 
 
 @operator("Conv", unbatched=True)
@@ -39,6 +44,8 @@ def _conv(lowering: Lowering, site: Site) -> Value:
     window, rank = spatial.window(), len(value.shape)
     if rank == 3:
         weight = weight[:, :, None, :]
+    if value.batched and rank == 3 and _is_far(spatial):
+        return _interleaved(lowering, site, value, spatial, weight, bias, groups)
     if value.batched:
         image = as_image(lowering, site, value)
         return like(lowering, site, lowering.convolve(site, image, window, weight, bias, groups), rank)
@@ -54,3 +61,32 @@ def _conv(lowering: Lowering, site: Site) -> Value:
     bias = None if bias is None else np.tile(bias, parts)
     made = lowering.convolve(site, image, window, weight, bias, groups * parts)
     return parts_of_channels(lowering, site, made, parts)
+
+
+def _is_far(spatial: Spatial) -> bool:
+    """Whether a window over a series steps over many places."""
+    (kernel,), (stride,), (dilation,) = spatial.kernel, spatial.stride, spatial.dilation
+    return stride == 1 and dilation > 1 and dilation * (kernel - 1) >= FAR
+
+
+def _interleaved(
+    lowering: Lowering,
+    site: Site,
+    value: Value,
+    spatial: Spatial,
+    weight: Array,
+    bias: Array | None,
+    groups: int,
+) -> Value:
+    """A convolution of a series by a window whose places are `d` apart: over the columns of an image, each of which is
+    the series of every `d`-th place."""
+    (kernel,), (dilation,), (before,), (count,) = spatial.kernel, spatial.dilation, spatial.before, spatial.output
+    channels, length = value.inner
+    rows = -(-(before + length + spatial.after[0]) // dilation)
+    padded = lowering.zeros_around(site, value, [0, before], [0, rows * dilation - before - length])
+    image = lowering.reshape(site, padded, (channels, rows, dilation))
+    kept = rows - kernel + 1
+    window = Window((kernel, 1), (1, 1), (1, 1), (0, 0, 0, 0), (kept, dilation))
+    made = lowering.convolve(site, image, window, weight.reshape(*weight.shape[:2], kernel, 1), bias, groups)
+    series = lowering.reshape(site, made, (len(weight), kept * dilation))
+    return series if count == kept * dilation else lowering.take(site, series, 1, count, int)

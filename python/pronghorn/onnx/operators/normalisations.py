@@ -47,10 +47,15 @@ def _rms_normalization(lowering: Lowering, site: Site) -> Value:
 @operator("MeanVarianceNormalization", unbatched=True)
 def _mean_variance_normalization(lowering: Lowering, site: Site) -> Value:
     """Over any axes but the batch. Exporters' own pattern becomes this (normalisation_pattern.py), with its `epsilon`,
-    `centred=0` where it subtracts no mean, and `spatial=1` where its axes are all behind the channels."""
+    `centred=0` where it subtracts no mean, `spatial=1` where its axes are all behind the channels, and the number
+    of `places` by which it divides sums."""
     value = lowering.value(site)
     given = list(range(2, len(value.shape))) if site.integer("spatial", 0) else site.integers("axes")
     axes = site.axes([0, 2, 3] if given is None else given, len(value.shape))
+    places = math.prod(value.shape[axis] for axis in axes)
+    if round(site.number("places", places)) != places:
+        problem = f"it divides sums of {places} places by {site.number('places', places):g}"
+        site.fail(problem, "divide by the number of places, or take a LayerNormalization")
     return normalised(lowering, site, value, sorted(axes), 0.0, centred=bool(site.integer("centred", 1)))
 
 

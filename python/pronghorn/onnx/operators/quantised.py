@@ -19,7 +19,7 @@ NEARLY_ONE = 0.98
 """Integers up to here cut off nothing of a Sigmoid that matters."""
 
 
-@operator("QuantizeLinear", on_result=True)
+@operator("QuantizeLinear", on_result=True, pointwise=True)
 def _quantize(lowering: Lowering, site: Site) -> Value:
     value, found = lowering.value(site), _scale(lowering, site)
     lowering.quantised[site.node.output[0]] = found
@@ -38,7 +38,7 @@ def _quantize(lowering: Lowering, site: Site) -> Value:
     return value
 
 
-@operator("DequantizeLinear", on_result=True)
+@operator("DequantizeLinear", on_result=True, pointwise=True)
 def _dequantize(lowering: Lowering, site: Site) -> Value:
     value, found = lowering.value(site), _scale(lowering, site)
     before = lowering.quantised.get(site.input(0))

@@ -15,8 +15,8 @@ from pronghorn.onnx.masks import chosen
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
-TO_THE_END = (1 << 31) - 1
-"""The least end with which exporters say that a slice has none."""
+TO_THE_END = 10**9
+"""The least end with which exporters say that a slice has none: no batch has so many images."""
 
 
 @operator("Slice", unbatched=True)

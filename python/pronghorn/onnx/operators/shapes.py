@@ -141,7 +141,7 @@ def _transpose(lowering: Lowering, site: Site) -> Value:
     return lowering.reshape_onnx(site, moved, [value.shape[axis] for axis in permutation])
 
 
-@operator("Pad")
+@operator("Pad", unbatched=True)
 def _pad(lowering: Lowering, site: Site) -> Value:
     value = lowering.value(site)
     rank, mode = len(value.shape), site.text("mode", "constant")
@@ -161,7 +161,19 @@ def _pad(lowering: Lowering, site: Site) -> Value:
         site.fail(problem, "give a MaxPool behind it pads of its own, or pad with a number like the others")
     if pads is None or len(pads) != 2 * rank:
         site.fail(f"pads {pads} are not two numbers for each of {rank} dimensions", "repair the model")
-    site.not_batch([axis % rank for axis, size in enumerate(pads) if size])
+    lowering.not_images(site, value, [axis % rank for axis, size in enumerate(pads) if size])
+    if value.batched:
+        return _padded(lowering, site, value, pads, fill, mode)
+    # The batch is another dimension of size 1.
+    raised = Value(value.index, (1, *value.shape))
+    made = _padded(lowering, site, raised, [0, *pads[:rank], 0, *pads[rank:]], fill, mode)
+    shape = made.shape[1:]
+    return Value(lowering.reshape(site, made, Value(0, shape).inner).index, shape)
+
+
+def _padded(lowering: Lowering, site: Site, value: Value, pads: list[int], fill: float, mode: str) -> Value:
+    """With places around, batch counted."""
+    rank = len(value.shape)
     value = _cropped(lowering, site, value, pads)
     before, after = ([max(size, 0) for size in sizes] for sizes in (pads[1:rank], pads[rank + 1 :]))
     if mode != "constant":
