@@ -262,6 +262,20 @@ pub fn one<T: Copy>(inputs: &[T]) -> Result<T, OperatorError> {
     }
 }
 
+/// Refuses a shape that is not the expected one.
+///
+/// # Errors
+/// It is another.
+pub fn same(expected: Vec<usize>, found: &[usize]) -> Result<(), OperatorError> {
+    match expected == found {
+        true => Ok(()),
+        false => Err(OperatorError::OutputShape {
+            expected,
+            found: found.to_vec(),
+        }),
+    }
+}
+
 /// The two inputs of an operator that takes two.
 ///
 /// # Errors

@@ -20,6 +20,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 
 from pronghorn._categories import Categories, Category, Floats
 from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx.folding import NAMING
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.masks import CHANGING, MASKED, MOVING, READERS
 from pronghorn.onnx.others import changing, told_apart
@@ -37,7 +38,7 @@ PROBES = (0, 1, 2, 7, 50, 100, 120)
 
 TRUTHS = (0, 1)
 
-NAMING = ("Constant", "DequantizeLinear", "Identity")
+NAMING_TABLES = (*NAMING, "DequantizeLinear")
 """Operators that may give the numbers of a table a name."""
 
 MOST_TABLE = 1 << 26
@@ -261,7 +262,7 @@ def _may_have_categories(graph: GraphProto) -> bool:
     """Whether sizes of all inputs are fixed but for the batch, and a value may be a category: a look that costs
     nothing, which most networks end here."""
     weights = {tensor.name for tensor in graph.initializer} | {
-        name for node in graph.node if node.op_type in NAMING for name in node.output
+        name for node in graph.node if node.op_type in NAMING_TABLES for name in node.output
     }
     tell = any(node.op_type in (*ENCODERS, "Equal", "Cast") for node in graph.node)
     looks_up = any(node.op_type == "Gather" and node.input[0] in weights for node in graph.node)

@@ -1,7 +1,7 @@
 //! The index of the largest value: shape and range.
 
 use super::{Interval, ValueSpec};
-use crate::shape::{OperatorError, elements, one};
+use crate::shape::{OperatorError, elements, one, same};
 
 /// The range of the index of the largest of all values of an input.
 ///
@@ -9,12 +9,7 @@ use crate::shape::{OperatorError, elements, one};
 /// There is not one input with values, or the shape is not `[1]`.
 pub fn bounds(inputs: &[&ValueSpec], shape: &[usize]) -> Result<Interval, OperatorError> {
     let values = elements(&one(inputs)?.shape)?;
-    if shape != [1] {
-        return Err(OperatorError::OutputShape {
-            expected: vec![1],
-            found: shape.to_vec(),
-        });
-    }
+    same(vec![1], shape)?;
     Ok(Interval {
         low: 0,
         high: values as i64 - 1,

@@ -208,7 +208,7 @@ impl LocalOp {
             Self::Transpose { permutation } => shape::transpose(shape::one(&shapes)?, permutation)?,
             Self::Take { axis, indices } => shape::take(shape::one(&shapes)?, *axis, indices)?,
         };
-        same_shape(expected, shape)?;
+        shape::same(expected, shape)?;
         let ranges = inputs.iter().map(|input| Interval::of(input));
         match self {
             Self::Add { left_shift } => {
@@ -313,7 +313,7 @@ impl ActivationOp {
             Self::MaxPool { window } => shape::pool(&input.shape, window)?,
             _ => input.shape.clone(),
         };
-        same_shape(expected, shape)?;
+        shape::same(expected, shape)?;
         let x = Interval::of(input);
         Ok(match *self {
             Self::MaxPool { .. } => x,
@@ -397,16 +397,6 @@ fn each_channel(shifts: &[u32], input: &ValueSpec) -> Result<(), OperatorError> 
         return Err(OperatorError::parameter("shifts", shifts.len(), expected));
     }
     shifts.iter().try_for_each(|&shift| small(shift))
-}
-
-fn same_shape(expected: Vec<usize>, found: &[usize]) -> Result<(), OperatorError> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(OperatorError::OutputShape {
-        expected,
-        found: found.to_vec(),
-    })
 }
 
 fn ordered(low: i32, high: i32) -> Result<(), OperatorError> {

@@ -45,13 +45,13 @@ impl fmt::Display for FixedOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Input => f.write_str("input"),
-            Self::Constants(_) => write!(f, "add constants"),
             Self::Linear(linear) => linear.fmt(f),
             Self::Local(op) => op.fmt(f),
             Self::Activation(op) => op.fmt(f),
             Self::Product => f.write_str("product"),
             Self::MatMul => f.write_str("product of matrices"),
             Self::ArgMax => f.write_str("argmax"),
+            Self::Constants(_) => f.write_str("add constants"),
         }
     }
 }

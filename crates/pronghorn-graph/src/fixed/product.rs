@@ -16,7 +16,7 @@ pub fn bounds(inputs: &[&ValueSpec], shape: &[usize]) -> Result<Interval, Operat
     for input in [left, right] {
         shape::elements(&input.shape)?;
     }
-    declared(shape::broadcast(&left.shape, &right.shape)?, shape)?;
+    shape::same(shape::broadcast(&left.shape, &right.shape)?, shape)?;
     Ok(of_pairs(left, right))
 }
 
@@ -27,23 +27,13 @@ pub fn bounds(inputs: &[&ValueSpec], shape: &[usize]) -> Result<Interval, Operat
 pub fn matrix_bounds(inputs: &[&ValueSpec], shape: &[usize]) -> Result<Interval, OperatorError> {
     let [left, right] = shape::two(inputs)?;
     let matrices = Matrices::of(&left.shape, &right.shape)?;
-    declared(matrices.shape().to_vec(), shape)?;
+    shape::same(matrices.shape().to_vec(), shape)?;
     let count = matrices.inner as i64;
     let Interval { low, high } = of_pairs(left, right);
     Ok(Interval {
         low: low.saturating_mul(count),
         high: high.saturating_mul(count),
     })
-}
-
-fn declared(expected: Vec<usize>, found: &[usize]) -> Result<(), OperatorError> {
-    match expected == found {
-        true => Ok(()),
-        false => Err(OperatorError::OutputShape {
-            expected,
-            found: found.to_vec(),
-        }),
-    }
 }
 
 /// The range of products of a value of each.

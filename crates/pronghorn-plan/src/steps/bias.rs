@@ -59,12 +59,7 @@ impl StepPlan for Bias {
 
     fn range(&self, inputs: &[&ValueSpec], value: &ValueSpec) -> Result<Interval, OperatorError> {
         let input = shape::one(inputs)?;
-        if input.shape != value.shape {
-            return Err(OperatorError::OutputShape {
-                expected: input.shape.clone(),
-                found: value.shape.clone(),
-            });
-        }
+        shape::same(input.shape.clone(), &value.shape)?;
         Ok(Interval::of(value))
     }
 

@@ -44,13 +44,9 @@ pub(crate) fn range(
         })?;
         spec = ValueSpec { low, high, ..spec };
     }
-    if spec.shape != value.shape {
-        return Err(OperatorError::OutputShape {
-            expected: spec.shape,
-            found: value.shape.clone(),
-        });
-    }
-    Ok(Interval::of(&spec))
+    let bounds = Interval::of(&spec);
+    shape::same(spec.shape, &value.shape)?;
+    Ok(bounds)
 }
 
 /// At most so many values go into the pools of a chain.
