@@ -148,6 +148,26 @@ def test_resize(coordinates: str, rounding: str, factors: tuple[float, float]) -
         check(one("Resize", "r - - z", sizes, opset=opset, **attributes))
 
 
+@pytest.mark.parametrize("coordinates", COORDINATES[:3])
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("sizes", [(7, 4), (9, 3), (14, 8), (13, 7), (4, 6), (1, 2)])
+def test_resize_by_other_factors(coordinates: str, rounding: str, sizes: tuple[int, int]) -> None:
+    """Equal to the runtime where no rounding decides a place. From 6 rows to 14 it may."""
+    attributes = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+    scales = {"s": np.float32([1, 1, sizes[0] / 6, sizes[1] / 5])}
+    for resized in [
+        one("Resize", "r - - z", integers(z=[1, 4, *sizes]), opset=18, **attributes),
+        one("Resize", "r - s", scales, opset=18, **attributes),
+    ]:
+        refused = ""
+        try:
+            check(resized)
+        except UnsupportedModelError as error:
+            refused = str(error)
+        assert not refused or "rounding decides" in refused
+        assert not (refused and (sizes, rounding, coordinates) == ((7, 4), "floor", "asymmetric"))
+
+
 def test_resize_of_other_versions() -> None:
     scales = {"s": np.float32([1, 1, 2, 3])}
     assert [len(indices) for _, indices in takes(check(one("Resize", "r s", scales, opset=10)))] == [12, 15]
@@ -266,7 +286,7 @@ def test_products_of_few_values(shape: tuple[int, ...], axes: list[int], keep: i
     check(model([node("ReduceProd", "x", "y", axes=axes, keepdims=keep)], ("N", *shape)))
 
 
-SCALES = {"s": np.float32([1, 1, 1.5, 2])}
+SCALES = {"s": np.float32([1, 1, 0.5, 2])}
 
 REFUSALS = [
     (one("Slice", "r s e a", integers(s=[0], e=[1], a=[0])), "the batch"),
@@ -283,8 +303,17 @@ REFUSALS = [
     (one("Expand", "r s", integers(s=[2, 4, 6, 5])), "the batch"),
     (one("Expand", "r s", integers(s=[1, 1, 4, 6, 5])), "behind the batch"),
     (one("Expand", "r s", integers(s=[1, 3, 6, 5])), "does not fit"),
-    (one("Resize", "r - s", SCALES, coordinate_transformation_mode="asymmetric"), "neither whole"),
-    (one("Resize", "r - - z", integers(z=[1, 4, 9, 5])), "neither whole"),
+    (
+        one(
+            "Resize",
+            "r - - z",
+            integers(z=[1, 4, 14, 5]),
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
+        "scale 2.33333 along axis 2, rounding decides what place 7 reads",
+    ),
+    (one("Resize", "r s", SCALES, opset=10), "in several ways"),
     (one("Resize", "r - - z", integers(z=[2, 4, 6, 5])), "the batch"),
     (one("Resize", "r - - z", integers(z=[1, 4, 12, 5]), mode="wide"), "mode wide"),
     (one("Resize", "r - - z", integers(z=[1, 4, 3, 5]), opset=18, mode="linear", antialias=1), "antialias"),

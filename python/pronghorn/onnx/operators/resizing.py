@@ -8,6 +8,8 @@ from fractions import Fraction
 from functools import partial
 from operator import mul
 
+import numpy as np
+
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.operators.interpolation import Resampled, cubic, linear, resample
@@ -18,6 +20,9 @@ HALF = Fraction(1, 2)
 
 CLOSE = 1e-4
 """The part of a place by which a position may be off."""
+
+MOST_EXACT = 1 << 12
+"""Scales of whole numbers over powers of two, of which both are small, divide places exactly."""
 
 POSITIONS: dict[str, Callable[[int, Fraction], Fraction]] = {
     "asymmetric": lambda place, scale: place / scale,
@@ -86,11 +91,10 @@ def _resize(lowering: Lowering, site: Site) -> Value:
         return _interpolated(lowering, site, value, mode, position, changed)
     rounding = "floor" if old else site.text("nearest_mode", "round_prefer_floor")
     for axis, (count, scale) in changed.items():
-        if not (scale.denominator == 1 or (_is_halving(scale) and not old)):
-            problem = f"its scale {float(scale):g} along axis {axis} is neither whole nor 1 over a power of two"
-            site.fail(problem, "resize by a whole factor, so that no rounding decides which value is nearest")
-        sizes = value.shape[axis], count
-        value = lowering.take(site, value, axis - 1, count, _source(site, position, rounding, scale, sizes))
+        if old and scale < 1:
+            site.fail(f"versions before 11 shrink axis {axis} in several ways", "export with opset 11 or later")
+        sources = _sources(site, (position, rounding), scale, (axis, value.shape[axis], count))
+        value = lowering.take(site, value, axis - 1, count, sources.__getitem__)
     return value
 
 
@@ -112,9 +116,7 @@ def _interpolated(
     axes = {}
     for axis, (count, scale) in scales.items():
         size = value.shape[axis]
-        near = scale.limit_denominator(count)
-        # Scales are float32: 4 / 3 is not among them.
-        scale = near if abs(near - scale) * size < CLOSE else scale
+        scale = _meant(scale, size, count)
         if position == "align_corners":
             at = partial(mul, Fraction(size - 1, max(count - 1, 1)))
         else:
@@ -127,8 +129,15 @@ def _at(position: Callable[[int, Fraction], Fraction], scale: Fraction, place: i
     return position(place, scale)
 
 
-def _is_halving(scale: Fraction) -> bool:
-    return scale.numerator == 1 and scale.denominator.bit_count() == 1
+def _meant(scale: Fraction, size: int, count: int) -> Fraction:
+    """The scale that was meant. Scales are float32: 4 / 3 is not among them."""
+    near = scale.limit_denominator(max(size, count))
+    return near if abs(near - scale) * size < CLOSE else scale
+
+
+def _is_exact(scale: Fraction) -> bool:
+    """Whether float32 holds the scale with so few bits that positions at a tie are exactly there."""
+    return scale.denominator.bit_count() == 1 and scale.denominator * scale.numerator < MOST_EXACT
 
 
 def _scales(lowering: Lowering, site: Site, value: Value, old: bool) -> list[tuple[int, Fraction]]:
@@ -144,8 +153,10 @@ def _scales(lowering: Lowering, site: Site, value: Value, old: bool) -> list[tup
         given = [(size, Fraction(size, value.shape[axis])) for axis, size in zip(axes, sizes, strict=False)]
         count = len(sizes)
     else:
-        factors = [Fraction(factor) for factor in _factors(lowering, site, old)]
-        given = [(math.floor(value.shape[axis] * f), f) for axis, f in zip(axes, factors, strict=False)]
+        factors = [np.float32(factor) for factor in _factors(lowering, site, old)]
+        # A product of float32, as the runtime has it: 6 places by 7 / 6 are 7.
+        lengths = [math.floor(np.float32(value.shape[axis]) * f) for axis, f in zip(axes, factors, strict=False)]
+        given = [(length, Fraction(float(f))) for length, f in zip(lengths, factors, strict=False)]
         count = len(factors)
     if count != len(axes) or any(size < 1 for size, _ in given):
         site.fail("its scales or sizes do not fit its input", "repair the model")
@@ -166,12 +177,30 @@ def _factors(lowering: Lowering, site: Site, old: bool) -> list[float]:
     return factors
 
 
-def _source(site: Site, position: str, rounding: str, scale: Fraction, sizes: tuple[int, int]) -> Callable[[int], int]:
-    """The place of an axis that is nearest to a place in the result. `sizes`: before and after."""
+def _sources(site: Site, modes: tuple[str, str], scale: Fraction, sizes: tuple[int, int, int]) -> list[int]:
+    """The place of an axis that is nearest to each place of the result, whatever rounding does to positions.
+
+    `modes`: of coordinates and of rounding. `sizes`: the axis, its places before and after.
+    """
+    (position, rounding), (axis, size, count) = modes, sizes
     if rounding not in ROUNDINGS:
         site.fail(f"rounding {rounding} is not supported", f"use {', '.join(ROUNDINGS)}")
-    at, rounded = POSITIONS[_position(site, position, scale, sizes)], ROUNDINGS[rounding]
-    return lambda place: min(max(rounded(at(place, scale)), 0), sizes[0] - 1)
+    scale = _meant(scale, size, count)
+    at, rounded = POSITIONS[_position(site, position, scale, (size, count))], ROUNDINGS[rounding]
+    off = Fraction(0) if _is_exact(scale) else Fraction(CLOSE)
+
+    def near(position: Fraction) -> int:
+        return min(max(rounded(position), 0), size - 1)
+
+    sources = []
+    for place in range(count):
+        exact = at(place, scale)
+        # Zero is a quotient of zero, or of an odd scale.
+        if exact and near(exact - off) != near(exact + off):
+            problem = f"with its scale {float(scale):g} along axis {axis}, rounding decides what place {place} reads"
+            site.fail(problem, "resize by a factor that float32 holds, such as a whole one, or in mode linear")
+        sources.append(near(exact))
+    return sources
 
 
 def _position(site: Site, position: str, scale: Fraction, sizes: tuple[int, int]) -> str:
