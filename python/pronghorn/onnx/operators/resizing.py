@@ -93,8 +93,8 @@ def _resize(lowering: Lowering, site: Site) -> Value:
     for axis, (count, scale) in changed.items():
         if old and scale < 1:
             site.fail(f"versions before 11 shrink axis {axis} in several ways", "export with opset 11 or later")
-        sources = _sources(site, (position, rounding), scale, (axis, value.shape[axis], count))
-        value = lowering.take(site, value, axis - 1, count, sources.__getitem__)
+        source = _source(site, (position, rounding), scale, (axis, value.shape[axis], count))
+        value = lowering.take(site, value, axis - 1, count, source)
     return value
 
 
@@ -116,7 +116,6 @@ def _interpolated(
     axes = {}
     for axis, (count, scale) in scales.items():
         size = value.shape[axis]
-        scale = _meant(scale, size, count)
         if position == "align_corners":
             at = partial(mul, Fraction(size - 1, max(count - 1, 1)))
         else:
@@ -156,7 +155,10 @@ def _scales(lowering: Lowering, site: Site, value: Value, old: bool) -> list[tup
         factors = [np.float32(factor) for factor in _factors(lowering, site, old)]
         # A product of float32, as the runtime has it: 6 places by 7 / 6 are 7.
         lengths = [math.floor(np.float32(value.shape[axis]) * f) for axis, f in zip(axes, factors, strict=False)]
-        given = [(length, Fraction(float(f))) for length, f in zip(lengths, factors, strict=False)]
+        given = [
+            (length, _meant(Fraction(float(f)), value.shape[axis], length))
+            for axis, length, f in zip(axes, lengths, factors, strict=False)
+        ]
         count = len(factors)
     if count != len(axes) or any(size < 1 for size, _ in given):
         site.fail("its scales or sizes do not fit its input", "repair the model")
@@ -177,30 +179,29 @@ def _factors(lowering: Lowering, site: Site, old: bool) -> list[float]:
     return factors
 
 
-def _sources(site: Site, modes: tuple[str, str], scale: Fraction, sizes: tuple[int, int, int]) -> list[int]:
-    """The place of an axis that is nearest to each place of the result, whatever rounding does to positions.
+def _source(site: Site, modes: tuple[str, str], scale: Fraction, sizes: tuple[int, int, int]) -> Callable[[int], int]:
+    """The place of an axis that is nearest to a place in the result, whatever rounding does to positions.
 
     `modes`: of coordinates and of rounding. `sizes`: the axis, its places before and after.
     """
     (position, rounding), (axis, size, count) = modes, sizes
     if rounding not in ROUNDINGS:
         site.fail(f"rounding {rounding} is not supported", f"use {', '.join(ROUNDINGS)}")
-    scale = _meant(scale, size, count)
     at, rounded = POSITIONS[_position(site, position, scale, (size, count))], ROUNDINGS[rounding]
     off = Fraction(0) if _is_exact(scale) else Fraction(CLOSE)
 
     def near(position: Fraction) -> int:
         return min(max(rounded(position), 0), size - 1)
 
-    sources = []
-    for place in range(count):
+    def source(place: int) -> int:
         exact = at(place, scale)
         # Zero is a quotient of zero, or of an odd scale.
         if exact and near(exact - off) != near(exact + off):
             problem = f"with its scale {float(scale):g} along axis {axis}, rounding decides what place {place} reads"
             site.fail(problem, "resize by a factor that float32 holds, such as a whole one, or in mode linear")
-        sources.append(near(exact))
-    return sources
+        return near(exact)
+
+    return source
 
 
 def _position(site: Site, position: str, scale: Fraction, sizes: tuple[int, int]) -> str:
