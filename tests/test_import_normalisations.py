@@ -508,3 +508,51 @@ def test_flat_values_equal_the_oracle(trust: str) -> None:
 def test_encrypted_refuses_it_by_name() -> None:
     with pytest.raises(PlanError, match="InverseRoot"):
         pronghorn.load(network("image"), samples=floats(8, 3, 12, 12)).plan("encrypted")
+
+
+def with_class_token(form: str, blocks: int = 2) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray]]:
+    """Patches with a small token of the class before or behind them, as vision transformers have it."""
+    draw = np.random.default_rng(3)
+    rows, width = 9, 8
+    token = (0.05 * draw.standard_normal((1, 1, width))).astype(np.float32)
+    constants = {"size": np.array([0, 1, width]), "token": token, "axis": np.array([1]), "t": token[0]}
+    constants |= {"where": 0.02 * draw.standard_normal((1, rows + 1, width)).astype(np.float32)}
+    parts = {"before": "k x", "behind": "x k", "of the images": "m x"}[form]
+    nodes = [
+        node("Expand", "token size2", "k") if form != "of the images" else node("ReduceMean", "x", "m0", axes=[1]),
+        node("Mul", "m0 small", "m"),
+        node("Concat", parts, "c", axis=1),
+        node("Add", "c where", "r0"),
+    ]
+    nodes = [each for each in nodes if each.op_type != "Mul" or form == "of the images"]
+    for block in range(blocks):
+        nodes += [
+            node("LayerNormalization", f"r{block} g b", f"n{block}"),
+            node("MatMul", f"n{block} w{block}", f"f{block}"),
+            node("Relu", f"f{block}", f"e{block}"),
+            node("Add", f"r{block} e{block}", f"r{block + 1}"),
+        ]
+        constants[f"w{block}"] = (0.02 * draw.standard_normal((width, width))).astype(np.float32)
+    at = rows if form == "behind" else 0
+    nodes += [node("LayerNormalization", f"r{blocks} g b", "n"), node("Gather", "n at", "h", axis=1)]
+    nodes.append(node("MatMul", "h last", "y"))
+    constants |= {"g": np.ones(width, np.float32), "b": np.zeros(width, np.float32), "at": np.array(at)}
+    constants |= {"last": draw.standard_normal((width, 3)).astype(np.float32), "small": np.float32(0.02)}
+    constants["size2"] = np.array([1, 1, width])
+    used = {name for each in nodes for name in each.input}
+    return nodes, {name: array for name, array in constants.items() if name in used}
+
+
+@pytest.mark.parametrize("form", ["before", "behind", "of the images"])
+def test_small_rows_beside_large_ones(form: str) -> None:
+    """A token of the class is far smaller than the patches: it is normalised by itself, at a scale of its own."""
+    nodes, constants = with_class_token(form)
+    batch: str | int = "N" if form == "of the images" else 1
+    proto = model(nodes, (batch, 9, 8), constants)
+    imported = check(proto)
+    roots = [each for each in json.loads(imported.graph_json)["nodes"] if each["op"].get("function") is not None]
+    assert sorted({each["shape"][-1] for each in roots}) == [1, 9]
+    samples = np.random.default_rng(0).standard_normal((96, 9, 8)).astype(np.float32)
+    loaded = pronghorn.load(proto, samples=samples[:64])
+    assert loaded.plan("two-party").expected_error.error < 0.03
+    assert loaded.verify(samples[64:], trust="two-party", secure=False).relative_error < 0.04

@@ -26,6 +26,13 @@ OF_CHANNELS = 21
 
 MOST_EPSILON = 1.0
 
+MOST_APART = 8
+"""Rows beside many others that are normalised by themselves, at most. Each of these normalisations takes as many rounds
+as that of the others."""
+
+MOST_SUMMANDS = 1000
+"""Nodes that are looked at for them."""
+
 
 @operator("LayerNormalization", unbatched=True)
 def _layer_normalization(lowering: Lowering, site: Site) -> Value:
@@ -183,6 +190,12 @@ def normalised(
     epsilon = site.number("epsilon", epsilon)
     if not 0 <= epsilon <= MOST_EPSILON:
         site.fail(f"its epsilon is {epsilon:g}", f"make it a number from 0 to {MOST_EPSILON:g}")
+    parts = [] if 1 in axes else _rows_apart(lowering, value)
+    if parts:
+        # Rows of their own have a size of their own: at one scale for all, the smaller ones have no digits.
+        taken = [lowering.take(site, value, 0, len(part), part.__getitem__) for part in parts]
+        each = [normalised(lowering, site, part, axes, epsilon, mul, add, centred) for part in taken]
+        return lowering.emit(site, {"kind": "concat", "axis": 0}, each, value.inner)
     order = [axis - 1 for axis in (*axes, *(a for a in range(1, len(value.shape)) if a not in axes))]
     first = lowering.transpose(site, value, order)
     count, places = math.prod(first.inner[: len(axes)]), first.inner[len(axes) :]
@@ -193,6 +206,30 @@ def normalised(
     made = _of_rows(lowering, site, rows, max(epsilon, LEAST_EPSILON), mul, add)
     back = lowering.reshape(site, made, first.inner)
     return lowering.transpose(site, back, [order.index(axis) for axis in range(len(order))])
+
+
+def _rows_apart(lowering: Lowering, value: Value) -> list[range]:
+    """The first rows and the others, or the others and the last, where few rows were put beside others, such as the
+    token of the class: the value itself, or a summand of it on the way from there. Empty where none were."""
+    rows, waiting = value.inner[0], [value.index]
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_SUMMANDS:
+        index = waiting.pop()
+        node = lowering.nodes[index]
+        op, kind = node["op"], node["op"]["kind"]
+        if index in seen or node["shape"] != list(value.inner):
+            continue
+        seen.add(index)
+        end = 0
+        if kind == "concat" and op["axis"] == 0 and len(node["inputs"]) == 2:
+            end = lowering.nodes[node["inputs"][0]]["shape"][0]
+        if kind == "pad" and not any((*op["before"][1:], *op["after"][1:])):
+            end = op["before"][0] or rows - op["after"][0]
+        if 0 < min(end, rows - end) <= MOST_APART:
+            return [range(end), range(end, rows)]
+        if kind in ("add", "affine"):
+            waiting += node["inputs"]
+    return []
 
 
 def _of_rows(
