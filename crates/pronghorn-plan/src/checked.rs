@@ -39,7 +39,7 @@ use crate::{
 const MAX_STEPS: usize = 1 << 14;
 
 /// Most elements of all values of one image together.
-const MAX_ELEMENTS: usize = 1 << 28;
+const MAX_ELEMENTS: usize = 1 << 29;
 
 /// What the refusal of more says of them.
 pub(crate) const ELEMENTS: &str = "elements an image";
@@ -48,8 +48,8 @@ pub(crate) const ELEMENTS: &str = "elements an image";
 const MAX_WINDOWED: usize = 1 << 27;
 
 /// Most values that all circuits of a plan together take, windows of one size in a step counted
-/// once.
-const MAX_CIRCUIT_VALUES: usize = 1 << 12;
+/// once. A client that is sent half as many in tables takes 375 MB to compile them.
+const MAX_CIRCUIT_VALUES: usize = 1 << 13;
 
 /// What the refusal of more says of them.
 pub(crate) const OWN_CIRCUITS: &str = "circuits of their own";

@@ -63,10 +63,14 @@ pub(super) fn lower(fixed: &FixedGraph, engine: Option<Engine>) -> Result<Lowere
             transferred.extend(without);
             continue;
         };
-        let guarded = |draft: &Draft<'_>| draft.guarded().is_some();
-        let layers = ranges::before(&drafts, step, guarded).chain([step]);
         let before = exact.len();
-        exact.extend(layers.filter_map(|layer| drafts[layer].guarded()));
+        exact.extend(drafts[step].guarded());
+        if exact.len() == before {
+            // Guard bits of others, or ranges that grow with the errors of others.
+            let guarded = |draft: &Draft<'_>| draft.guarded().is_some();
+            let layers = ranges::before(&drafts, step, guarded);
+            exact.extend(layers.filter_map(|layer| drafts[layer].guarded()));
+        }
         if exact.len() == before {
             return Err(BuildError::Bits {
                 layer: drafts[step].name.clone(),

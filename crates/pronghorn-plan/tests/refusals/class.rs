@@ -61,6 +61,6 @@ fn classes() {
     refuses(&CLASS, "more than", |plan| {
         let step = plan.output - 1;
         let class = plan.steps[step].clone();
-        plan.steps.extend(vec![class; 70]);
+        plan.steps.extend(vec![class; 270]);
     });
 }
