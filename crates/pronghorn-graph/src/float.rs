@@ -6,6 +6,7 @@
 
 mod gains;
 mod ops;
+mod quotients;
 mod survey;
 
 use rayon::prelude::*;
@@ -174,6 +175,11 @@ pub fn peaks(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Vec<Vec<f32>
     };
     let images = inputs.par_chunks(graph.input_len());
     Ok(images.fold(none, of_image).reduce(none, larger))
+}
+
+/// The values of all nodes on one image, in order.
+pub(crate) fn observe(graph: &Graph, image: &[f32], observe: impl FnMut(usize, &[f32])) {
+    Run::new(graph).image(image, observe);
 }
 
 fn check_inputs(graph: &Graph, inputs: &[f32], batch: usize) -> Result<(), FloatError> {

@@ -15,6 +15,7 @@ pub mod function;
 pub mod geometry;
 pub mod graph;
 pub mod layout;
+pub mod losses;
 pub mod matrices;
 pub mod names;
 pub mod oracle;

@@ -194,7 +194,8 @@ pub fn evaluate_with(
         true => SMALL_TOGETHER,
         false => evaluator.together(),
     };
-    let of_images = |(at, images): (usize, &[i32])| evaluator.images(images, at * together, dither);
+    let of_images =
+        |(at, images): (usize, &[i32])| evaluator.images(images, at * together, dither, |_, _| ());
     let results: Vec<Vec<i32>> = match evaluator.is_small() {
         true => inputs
             .par_chunks(together * spec.len())
@@ -208,6 +209,27 @@ pub fn evaluate_with(
             .collect::<Result<_, _>>()?,
     };
     Ok(results.concat())
+}
+
+/// The values of all nodes, image after image of each; `observe` sees them with their node's index.
+///
+/// # Errors
+/// As [`evaluate`].
+pub(crate) fn observe(
+    graph: &FixedGraph,
+    inputs: &[i32],
+    mut observe: impl FnMut(usize, &[i32]),
+) -> Result<(), OracleError> {
+    graph.validate()?;
+    let evaluator = Evaluator::new(graph);
+    let together = evaluator.together() * graph.input().len();
+    for (at, images) in inputs.chunks(together).enumerate() {
+        let first = at * evaluator.together();
+        evaluator.images(images, first, &dither::Alike, |index, values| {
+            values.iter().for_each(|value| observe(index, value));
+        })?;
+    }
+    Ok(())
 }
 
 /// Results as users read them: integers decoded (`v / 2^f`), then `finish` in order, for each of
@@ -288,11 +310,13 @@ impl<'a> Evaluator<'a> {
     }
 
     /// The results of images from number `first` on, which stand one after the other in `inputs`.
+    /// `observe` sees the values of these images with their node's index.
     fn images(
         &self,
         inputs: &[i32],
         first: usize,
         dither: &dyn Dither,
+        mut observe: impl FnMut(usize, &[Vec<i32>]),
     ) -> Result<Vec<i32>, OracleError> {
         let length = self.graph.input().len();
         let mut values: Vec<Images> = vec![Vec::new(); self.graph.nodes.len()];
@@ -314,6 +338,7 @@ impl<'a> Evaluator<'a> {
                 _ => self.node(index, &mut values),
             };
             values[index] = checked(node, found)?;
+            observe(index, &values[index]);
         }
         Ok(mem::take(&mut values[self.graph.output]).concat())
     }

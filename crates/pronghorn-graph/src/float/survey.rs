@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::{
     DEVIATIONS, FloatError, Profile, Run, Statistics, ValueProfile, check_inputs,
     gains::{self, Disturbed},
+    quotients::{self, Quotients},
 };
 use crate::{
     function::Function,
@@ -70,6 +71,7 @@ pub fn survey(
         .collect();
     let mut gained = vec![gains::Squares::default(); graph.nodes.len()];
     let mut total = vec![Statistics::default(); graph.nodes.len()];
+    let mut quotients = Quotients::default();
     let (mut results, mut means) = (Vec::new(), vec![Vec::new(); graph.nodes.len()]);
     for (number, block) in blocks.into_iter().enumerate() {
         for (index, statistics) in block.statistics.iter().enumerate() {
@@ -84,6 +86,7 @@ pub fn survey(
             }
             total[index].merge(statistics);
         }
+        quotients.merge(&block.quotients);
         results.extend(block.results);
         for of_image in block.means {
             add_means(&mut means, &of_image, roles.means.len());
@@ -100,6 +103,7 @@ pub fn survey(
         // Inputs often have bounds. One beyond them is clamped, and counted.
         values[0].reach = 1.0;
         refuse_divisors(graph, &values)?;
+        quotients.bound(&mut values);
     }
     let rows = Rows::default();
     Ok(Survey {
@@ -138,6 +142,8 @@ fn refuse_divisors(graph: &Graph, values: &[ValueProfile]) -> Result<(), FloatEr
 struct Block {
     /// Of all images, by node.
     statistics: Vec<Statistics>,
+    /// Of all images.
+    quotients: Quotients,
     results: Vec<f32>,
     /// Of each image, by node.
     means: Vec<Vec<Vec<f64>>>,
@@ -152,6 +158,7 @@ impl Block {
         let mut block = Self::default();
         if roles.profile {
             block.statistics = vec![Statistics::default(); nodes];
+            block.quotients = Quotients::new(run.graph);
         }
         for (at, image) in inputs.chunks(run.graph.input_len()).enumerate() {
             block.add(run, image, first + at, roles);
@@ -167,12 +174,14 @@ impl Block {
         }
         let (result, _) = run.graph.tail();
         let mut means = vec![Vec::new(); run.graph.nodes.len()];
+        let mut quotients = quotients::Image::new(run.graph, &mut self.quotients);
         let mut disturbed = (is_tested && roles.gains).then(|| Disturbed::new(run));
         run.image(image, |index, value| {
             let node = &run.graph.nodes[index];
             if let Some(statistics) = self.statistics.get_mut(index) {
                 statistics.add(value);
             }
+            quotients.add(index, value);
             if is_tested && index == result {
                 self.results.extend(value);
             }

@@ -6,6 +6,8 @@ use pronghorn_graph::{
 };
 use thiserror::Error;
 
+use pronghorn_graph::losses::Loss;
+
 use super::hint::Hint;
 use crate::{
     checked::{ELEMENTS, OWN_CIRCUITS},
@@ -125,7 +127,8 @@ pub enum BuildError {
     /// The fixed-point model does not compute what the float model does.
     #[error(
         "the expected error is {at_most}, and {aim} was aimed at: results would be of little use. Give samples that \
-         represent the inputs, and leave --weight-bits and --input-bits to the planner where you chose them{}{}",
+         represent the inputs, and leave --weight-bits and --input-bits to the planner where you chose them{}{}{}",
+        loss.as_ref().map_or_else(String::new, |loss| format!(". {loss}")),
         accept(*error),
         hint.map_or_else(String::new, |hint| format!(". {hint}")),
         at_most = at_most(*error)
@@ -135,6 +138,8 @@ pub enum BuildError {
         error: f64,
         /// What was aimed at.
         aim: f64,
+        /// Where errors become large, if at one node.
+        loss: Option<Box<Loss>>,
         /// What of the samples may be why.
         hint: Option<Hint>,
     },
@@ -202,6 +207,14 @@ pub enum BuildError {
 }
 
 impl BuildError {
+    /// The same with the node where errors become large, where it says that.
+    pub(super) fn with_loss(mut self, found: impl FnOnce(f64) -> Option<Loss>) -> Self {
+        if let Self::Imprecise { error, loss, .. } = &mut self {
+            *loss = found(*error).map(Box::new);
+        }
+        self
+    }
+
     /// The same with what of the samples may be why, where it says that.
     pub(super) fn with_hint(mut self, found: impl FnOnce() -> Option<Hint>) -> Self {
         if let Self::Imprecise { hint, .. } | Self::Refused { hint, .. } = &mut self {

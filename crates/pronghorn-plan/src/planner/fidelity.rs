@@ -338,6 +338,7 @@ impl Fidelity {
             false => Err(BuildError::Imprecise {
                 error,
                 aim,
+                loss: None,
                 hint: None,
             }),
         }

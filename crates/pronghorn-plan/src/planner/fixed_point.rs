@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pronghorn_graph::{
     fixed::FixedGraph,
     graph::{Node, Op},
-    oracle,
+    losses, oracle,
     quantise::{self, QuantiseOptions},
 };
 
@@ -192,7 +192,7 @@ fn rounded(
     let found = |aim, bits| widest(&|most_bits| search(aim, bits, most_bits).found(), caps);
     let mut best = found(aim, chosen);
     if matches!(&best, Err(error) if !is_too_wide(error)) {
-        return best.and_then(built);
+        return best.and_then(|found| built(source, found));
     }
     // What takes too many bits for shares is planned with far fewer. A search that begins with
     // coarser layers may end closer.
@@ -210,7 +210,7 @@ fn rounded(
             best = other;
         }
     }
-    best.and_then(built)
+    best.and_then(|found| built(source, found))
 }
 
 /// The expected error of a plan; infinite where there is none.
@@ -268,8 +268,15 @@ fn is_too_wide(error: &BuildError) -> bool {
 /// A plan with its network.
 type Found = (Planned, FixedGraph, Fidelity);
 
-fn built((planned, fixed, fidelity): Found) -> Result<Built, BuildError> {
-    fidelity.judge(&planned.plan.finish)?;
+fn built(source: &Source<'_>, (planned, fixed, fidelity): Found) -> Result<Built, BuildError> {
+    let judged = fidelity.judge(&planned.plan.finish);
+    // Where that cannot be told, the refusal stands without it.
+    let loss = |error| {
+        losses::largest(source.graph, &fixed, source.tested, error)
+            .ok()
+            .flatten()
+    };
+    judged.map_err(|refusal| refusal.with_loss(loss))?;
     Ok(Built {
         plan: planned.plan,
         names: planned.names,
