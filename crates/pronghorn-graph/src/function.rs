@@ -53,8 +53,11 @@ pub enum Function {
     Sqrt,
     /// `exp(x)`.
     Exp,
-    /// `exp(-x)`.
-    Decay,
+    /// `exp(rate x)`, where `rate x` is at most zero.
+    Decay {
+        /// Of any sign.
+        rate: f32,
+    },
     /// The error function.
     Erf,
     /// The sine.
@@ -94,7 +97,7 @@ impl Function {
             Self::Reciprocal { .. } => "Reciprocal",
             Self::Log => "Log",
             Self::Sqrt => "Sqrt",
-            Self::Exp | Self::Decay => "Exp",
+            Self::Exp | Self::Decay { .. } => "Exp",
             Self::Erf => "Erf",
             Self::Sin => "Sin",
             Self::Cos => "Cos",
@@ -127,11 +130,20 @@ impl Function {
             Self::Log => x.ln(),
             Self::Sqrt => x.sqrt(),
             Self::Exp => x.exp(),
-            Self::Decay => (-x).exp(),
+            Self::Decay { rate } => (f64::from(rate) * x).exp(),
             Self::Erf => erf(x),
             Self::Sin => x.sin(),
             Self::Cos => x.cos(),
             Self::Atan => x.atan(),
+        }
+    }
+
+    /// The argument of a value, of functions that others are divided by; zero for others.
+    pub fn inverse(self, value: f64) -> f64 {
+        match self {
+            Self::InverseRoot { epsilon } => (value.powi(-2) - f64::from(epsilon)).max(0.0),
+            Self::Reciprocal { scale } => f64::from(scale) / value,
+            _ => 0.0,
         }
     }
 
@@ -150,7 +162,7 @@ impl Function {
             Self::InverseRoot { .. } | Self::Reciprocal { .. } | Self::Log | Self::Sqrt => {
                 Span::Positive
             }
-            Self::Exp | Self::Decay | Self::Sin | Self::Cos | Self::Atan => Span::Samples,
+            Self::Exp | Self::Decay { .. } | Self::Sin | Self::Cos | Self::Atan => Span::Samples,
             _ => Span::Limits,
         }
     }
@@ -165,7 +177,7 @@ impl Function {
                 | Self::Reciprocal { .. }
                 | Self::Sqrt
                 | Self::Exp
-                | Self::Decay
+                | Self::Decay { .. }
         )
     }
 
@@ -189,7 +201,10 @@ impl Function {
             Self::Log => (high / low).min(MOST_SPREAD) / high,
             Self::Sqrt => 0.5 * ((high / low).min(MOST_SPREAD) / high).sqrt(),
             Self::Exp => high.exp(),
-            Self::Decay => (-low).exp(),
+            Self::Decay { rate } => {
+                let rate = f64::from(rate);
+                rate.abs() * (rate * low).exp().max((rate * high).exp())
+            }
             _ => 1.0,
         }
     }
@@ -220,6 +235,7 @@ impl Function {
             }
             Self::InverseRoot { epsilon } => vec![("its epsilon", epsilon, LEAST_EPSILON)],
             Self::Reciprocal { scale } => vec![("its scale", scale, LEAST_SCALE)],
+            Self::Decay { rate } => vec![("the size of its rate", rate.abs(), LEAST_SCALE)],
             _ => Vec::new(),
         };
         let wrong = parameters
@@ -334,7 +350,8 @@ mod tests {
             (Function::Log, 10.0, std::f64::consts::LN_10),
             (Function::Sqrt, 2.0, std::f64::consts::SQRT_2),
             (Function::Exp, 2.0, 7.389_056_099),
-            (Function::Decay, 2.0, 0.135_335_283),
+            (Function::Decay { rate: 1.0 }, -2.0, 0.135_335_283),
+            (Function::Decay { rate: -0.125 }, 16.0, 0.135_335_283),
             (Function::Erf, 1.0, 0.842_700_793),
             (Function::Sin, 1.0, 0.841_470_985),
             (Function::Cos, 1.0, 0.540_302_306),
@@ -372,7 +389,7 @@ mod tests {
             Function::Reciprocal { scale: 0.25 },
             Function::Log,
             Function::Sqrt,
-            Function::Decay,
+            Function::Decay { rate: -0.5 },
         ];
         for function in functions {
             for low in [0.01, 0.5, 4.0] {

@@ -122,19 +122,22 @@ fn tables_of_samples_are_close() {
     );
     for costly in [false, true] {
         for bits in [6, 8, 10] {
-            let each = [
-                Function::Exp,
-                Function::Decay,
-                Function::Sin,
-                Function::Cos,
-                Function::Atan,
-            ];
+            let each = [Function::Exp, Function::Sin, Function::Cos, Function::Atan];
             let any = each.iter().flat_map(|&f| any.map(|range| (f, range)));
             let each = [Function::Log, Function::Sqrt];
             let positive = each
                 .iter()
                 .flat_map(|&f| positive.map(|low| (f, [low, 16.0 * low])));
-            for (function, [low, high]) in any.chain(positive) {
+            // Arguments of one sign: largest exponents are next to zero.
+            let decays = [
+                (-0.5, [0.0, 5.0]),
+                (-2.0, [0.0, 8.0]),
+                (0.5, [-6.0, -0.5]),
+                (1.0, [-3.0, -0.25]),
+                (4.0, [-1.0, -0.0625]),
+            ]
+            .map(|(rate, range)| (Function::Decay { rate }, range));
+            for (function, [low, high]) in any.chain(positive).chain(decays) {
                 let (fixed, x, net) = network(function, low, high, bits, costly);
                 let unit = if costly { 1.0 } else { 4.0 };
                 let [most, rms] = errors(&fixed, &net, &x).map(|error| error / unit);

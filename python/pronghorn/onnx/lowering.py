@@ -173,6 +173,10 @@ class Lowering:
     tensors: dict[str, Floats] = field(default_factory=dict)
     shares: set[int] = field(default_factory=set)
     """The values that a Softmax within the network made."""
+    quotients: dict[int, tuple[Value, Value]] = field(default_factory=dict)
+    """Its products of exponentials, whose places come first, and 1 over their sum."""
+    unscaled: dict[int, int] = field(default_factory=dict)
+    """Scores without the factor that their exponentials took over: two of one score share them."""
     quantised: dict[str, Quantised] = field(default_factory=dict)
     """The results of QuantizeLinear, whose values are kept as the numbers that the integers stand for."""
 

@@ -6,6 +6,7 @@ use super::{
     FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
     alive::{needed, without_dead},
     centre::{self, Centring},
+    function::is_moved,
     linear::LayerScale,
     ranges, rows,
     scale::{self, MOST_FRACTION, Range, SATURATED_BITS},
@@ -137,19 +138,17 @@ impl<'a> Builder<'a> {
         (needed, result): (&[bool], usize),
     ) -> Result<(), QuantiseError> {
         for (index, node) in self.graph.nodes.iter().enumerate() {
-            let rounded = |factor: FactorProfile| factor.fraction(chooser.choose_factor(&factor));
-            let ranges = &self.ranges;
-            self.beside[index] = rounded(FactorProfile::beside(profile, index, ranges[index]));
+            let beside = FactorProfile::beside(profile, index, self.ranges[index]);
+            self.beside[index] = beside.fraction(chooser.choose_factor(&beside));
             if let (true, &[left, right]) = (node.op.is_product(), node.inputs.as_slice()) {
-                let factor = |input: usize, other: usize| {
+                let factors = [(left, right), (right, left)].map(|(input, other)| {
                     let values = (index, input, other);
-                    rounded(FactorProfile::new(
-                        (self.graph, profile),
-                        values,
-                        ranges[input],
-                    ))
-                };
-                self.factors[index] = [factor(left, right), factor(right, left)];
+                    FactorProfile::new((self.graph, profile), values, self.ranges[input])
+                });
+                let wanted = factors
+                    .each_ref()
+                    .map(|factor| chooser.choose_factor(factor));
+                self.factors[index] = self.with_room(index, &factors, wanted);
             }
             let layer = match node.inputs.first() {
                 Some(&input) if needed[index] => LayerProfile::new(
@@ -353,17 +352,15 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The input, at the precision of the layers that read it: the finest where there are several.
+    /// The input, at the finest precision of the layers and products that read it, and at that of other
+    /// values where others do.
     fn input(&mut self, node: &Node) -> Result<usize, QuantiseError> {
-        let (layers, plain) = self.first_readers();
-        let fractions = layers
-            .iter()
-            .filter_map(|&index| self.layers[index].as_ref());
-        let fractions = fractions.map(|(layer, precision)| layer.input_fraction(*precision));
-        let plain = plain.then(|| self.ranges[0].fraction(self.options.plain_input_bits));
-        let finest = fractions.chain(plain).max();
-        let fraction =
-            finest.unwrap_or_else(|| self.ranges[0].fraction(self.options.plain_input_bits));
+        let plain = self.ranges[0].fraction(self.options.plain_input_bits);
+        let fraction = match self.finest_reader_past(0, is_moved) {
+            Some(finest) if self.is_read_by_others() => finest.max(plain),
+            Some(finest) => finest,
+            None => self.beside[0].max(plain),
+        };
         let fraction = match self.options.whole_inputs {
             true => fraction.min(0),
             false => fraction,
@@ -384,38 +381,31 @@ impl<'a> Builder<'a> {
         Ok(0)
     }
 
-    /// The layers that read the input, directly or rearranged, and whether anything else does.
-    fn first_readers(&self) -> (Vec<usize>, bool) {
-        let moves = |op: &Op| {
-            matches!(
-                op,
-                Op::Reshape
-                    | Op::Pad { .. }
-                    | Op::Transpose { .. }
-                    | Op::Take { .. }
-                    | Op::Concat { .. }
-            )
-        };
-        let readers = self.readers(0, moves).into_iter();
-        let (layers, others): (Vec<_>, Vec<_>) =
-            readers.partition(|&reader| self.layers[reader].is_some());
-        (layers, !others.is_empty())
+    /// Whether others than layers and products read the input, directly or rearranged.
+    fn is_read_by_others(&self) -> bool {
+        let readers = self.readers(0, is_moved).into_iter();
+        let mut others = readers.filter(|&reader| self.layers[reader].is_none());
+        others.any(|reader| !self.graph.nodes[reader].op.is_product())
     }
 
     /// The nodes that read the value `index`, directly or behind operators that `passes` accepts.
     pub(super) fn readers(&self, index: usize, passes: impl Fn(&Op) -> bool) -> Vec<usize> {
+        let same = self.carriers(index, passes);
+        let reads = |&reader: &usize| {
+            let mut inputs = self.graph.nodes[reader].inputs.iter();
+            !same[reader] && inputs.any(|&input| same[input])
+        };
+        (index + 1..same.len()).filter(reads).collect()
+    }
+
+    /// Whether each node is `index`, or has its value behind operators that `passes` accepts.
+    pub(super) fn carriers(&self, index: usize, passes: impl Fn(&Op) -> bool) -> Vec<bool> {
         let mut same = vec![false; self.graph.nodes.len()];
         same[index] = true;
-        let mut readers = Vec::new();
         for (reader, node) in self.graph.nodes.iter().enumerate().skip(index + 1) {
-            if node.inputs.iter().any(|&input| same[input]) {
-                same[reader] = passes(&node.op);
-                if !same[reader] {
-                    readers.push(reader);
-                }
-            }
+            same[reader] = node.inputs.iter().any(|&input| same[input]) && passes(&node.op);
         }
-        readers
+        same
     }
 
     /// An activation at the scale of its input.

@@ -3,6 +3,7 @@
 use super::{
     QuantiseError,
     builder::Builder,
+    function::is_moved,
     scale::{MOST_FRACTION, Range, rounding_error},
 };
 use crate::{
@@ -10,6 +11,9 @@ use crate::{
     float::Profile,
     graph::{Graph, Op},
 };
+
+/// Factors of matrices have so many bits at least.
+const FEWEST_BITS: u32 = 2;
 
 /// What a [`super::PrecisionChooser`] is told about a factor of a product: its values on samples.
 pub struct FactorProfile {
@@ -79,14 +83,11 @@ impl Builder<'_> {
         op: FixedOp,
         inputs: [usize; 2],
     ) -> Result<usize, QuantiseError> {
-        let wanted = match op {
-            FixedOp::MatMul => self.with_room(inputs),
-            _ => self.factors[self.current],
-        };
+        let wanted = self.factors[self.current];
         let [left, right] = [0, 1].map(|place| (inputs[place], wanted[place]));
         let mut factors = vec![self.factor(left.0, left.1)?, self.factor(right.0, right.1)?];
         if !self.has_room(self.bounds(&op, &factors)?) {
-            let most = self.options.most_bits - self.summed_bits(&op, inputs[0]);
+            let most = self.options.most_bits - self.summed_bits(self.current);
             let bits = self.options.wide_bits.min(most / 2);
             factors = vec![
                 self.rounded(inputs[0], bits)?,
@@ -108,34 +109,61 @@ impl Builder<'_> {
         self.push(op, factors, fraction)
     }
 
-    /// Bits that sums of a product of matrices have beyond its products.
-    fn summed_bits(&self, op: &FixedOp, first: usize) -> u32 {
-        match (op, self.graph.nodes[first].shape.last()) {
-            (FixedOp::MatMul, Some(inner)) => inner.next_power_of_two().ilog2(),
+    /// Bits that sums of a product of matrices have beyond its products, and 0 for other products.
+    fn summed_bits(&self, product: usize) -> u32 {
+        let node = &self.graph.nodes[product];
+        match (&node.op, self.graph.nodes[node.inputs[0]].shape.last()) {
+            (Op::MatMul, Some(inner)) => inner.next_power_of_two().ilog2(),
             _ => 0,
         }
     }
 
-    /// The fraction bits of the factors of a product of matrices, fewer than wanted where sums would
-    /// not have room: those of the finer one go first.
-    fn with_room(&self, inputs: [usize; 2]) -> [i32; 2] {
-        const MANY: u32 = 24;
-        let mut wanted = self.factors[self.current];
-        let most = self.options.most_bits - self.summed_bits(&FixedOp::MatMul, inputs[0]);
-        let bits = |wanted: &[i32; 2]| {
-            [0, 1].map(|place| {
-                let many = self.ranges[inputs[place]].fraction(MANY);
-                MANY as i32 + wanted[place] - many
-            })
-        };
-        loop {
-            let found = bits(&wanted);
-            let finer = usize::from(found[1] > found[0]);
-            if found[0] + found[1] <= most as i32 || found[finer] <= 2 {
-                return wanted;
-            }
-            wanted[finer] -= 1;
+    /// The fraction bits of the factors of a product: of one of matrices from fewer bits than
+    /// wanted where sums would not have room, or the values that they are added to. Each bit goes
+    /// where the error is smaller, as errors of both factors add up like noise. So a factor of
+    /// large and many small values, such as shares of a softmax, has more bits than the other.
+    pub(super) fn with_room(
+        &self,
+        product: usize,
+        factors: &[FactorProfile; 2],
+        mut bits: [u32; 2],
+    ) -> [i32; 2] {
+        let fractions = |bits: [u32; 2]| [0, 1].map(|place| factors[place].fraction(bits[place]));
+        if self.graph.nodes[product].op != Op::MatMul {
+            return fractions(bits);
         }
+        let most = self.options.most_bits - self.summed_bits(product);
+        let finest = self.finest_beside(product);
+        let has_room = |bits: [u32; 2]| {
+            bits[0] + bits[1] <= most && fractions(bits).iter().sum::<i32>() <= finest
+        };
+        while !has_room(bits) {
+            let errors = [0, 1].map(|place| factors[place].error(bits[place]));
+            let least = usize::from(errors[1] < errors[0]);
+            let Some(cut) = [least, 1 - least]
+                .into_iter()
+                .find(|&at| bits[at] > FEWEST_BITS)
+            else {
+                break;
+            };
+            bits[cut] -= 1;
+        }
+        fractions(bits)
+    }
+
+    /// The most fraction bits with which a value, and all that it is added to, fit in the bits that
+    /// values have.
+    pub(super) fn finest_beside(&self, index: usize) -> i32 {
+        let adds = |op: &Op| {
+            matches!(
+                op,
+                Op::Add | Op::Affine { mul: None, .. } | Op::MaxPool { .. }
+            )
+        };
+        let sums = self.carriers(index, |op| is_moved(op) || adds(op));
+        let ranges = sums.iter().zip(&self.ranges).filter(|(same, _)| **same);
+        let fractions = ranges.map(|(_, range)| range.signed_fraction(self.options.most_bits));
+        fractions.min().unwrap_or(MOST_FRACTION)
     }
 
     /// A square. Beside a product with that value it takes the product's factor: one rounding

@@ -41,8 +41,18 @@ const FINER: i32 = 4;
 const MOST_COARSER: i32 = 120;
 
 /// How far below the largest exponent a power of `e` counts no more: it is below `2e-7` of the
-/// largest. A table of a Softmax, whose largest exponent is 0, ends at a power of two.
+/// largest. A table of a Softmax, whose largest exponent is next to 0, ends at a power of two.
 const DECAYED: f32 = 15.5;
+
+/// Largest exponents are below zero by some times as much, so that a table ends there.
+const LEAST_DECAYED: f32 = 1.0 / 32.0;
+
+/// Fraction bits of exponentials beyond what products want. Errors of a table are alike in all rows,
+/// and the products may have no room for more bits.
+const FINER_POWERS: i32 = 3;
+
+/// Errors of shares that matter are those of places near the largest, however far others are below.
+const USUAL: f32 = 3.0;
 
 /// Beyond the samples, functions of positive numbers go on by this factor.
 const ROOM: f64 = 1.25;
@@ -64,7 +74,10 @@ impl Builder<'_> {
         let costly = self.options.costly_requantisation;
         let (argument, result) = (self.ranges[input], self.ranges[self.current]);
         let argument = match function {
-            Function::Decay => argument.clipped([None, Some(DECAYED)]),
+            Function::Decay { rate } => match rate > 0.0 {
+                true => argument.clipped([-DECAYED, -LEAST_DECAYED].map(|end| Some(end / rate))),
+                false => argument.clipped([None, Some(-DECAYED / rate)]),
+            },
             // On samples: the argument's own range may have both signs for one.
             Function::Exp if result.high > 0.0 => {
                 argument.clipped([Some(result.high.ln() as f32 - DECAYED), None])
@@ -88,7 +101,11 @@ impl Builder<'_> {
             false => {
                 // Two bits more than the result's where slopes are at most 1.
                 let slope = function.steepest([argument.low, argument.high]);
-                let slope = slope.log2().ceil().clamp(0.0, MOST_SLOPE);
+                let least = match function {
+                    Function::Decay { rate } if rate > 0.0 => -MOST_SLOPE,
+                    _ => 0.0,
+                };
+                let slope = slope.log2().ceil().clamp(least, MOST_SLOPE);
                 let finest = fraction + slope as i32 + 2;
                 match is_spread(function, argument) {
                     true => fraction_of_entries(shape, finest) + FINER,
@@ -152,6 +169,13 @@ impl Builder<'_> {
         if let Some(finest) = self.finest_reader_past(self.current, is_rearranged) {
             return finest + spare;
         }
+        if let Op::Function {
+            function: Function::Decay { .. },
+        } = self.graph.nodes[self.current].op
+            && let Some(finest) = self.finest_product_past_moves()
+        {
+            return finest + FINER_POWERS;
+        }
         let layers = self.readers(self.current, |op| !op.is_linear());
         let bits = layers.into_iter().filter_map(|layer| {
             let (_, precision) = self.layers[layer].as_ref()?;
@@ -176,6 +200,13 @@ pub(super) fn leave_room(graph: &Graph, profile: &Profile, margin: f32, ranges: 
                 ranges[index] = wider(index, ROOM);
             }
             ranges[argument] = wider(argument, ROOM * ROOM);
+            // Smaller arguments count in no product.
+            let counts = function.inverse(profile.values[index].max.into());
+            let is_bounded = counts > 2.0 * f64::from(profile.values[argument].min);
+            if is_bounded && graph.readers(argument).count() == 1 {
+                let low = &mut ranges[argument].low;
+                *low = low.max(counts / (ROOM * ROOM));
+            }
             if matches!(function, Function::InverseRoot { .. }) {
                 reach_below(*function, ranges, argument, index);
             }
@@ -238,6 +269,11 @@ fn is_rearranged(op: &Op) -> bool {
     matches!(op, Op::Take { .. } | Op::Reshape | Op::Transpose { .. })
 }
 
+/// The same values, all or some, elsewhere, with zeros or other values beside them.
+pub(super) fn is_moved(op: &Op) -> bool {
+    is_rearranged(op) || matches!(op, Op::Pad { .. } | Op::Concat { .. })
+}
+
 /// A function at the scales of its argument and its value, clamped to what samples have.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
@@ -266,7 +302,11 @@ impl Shape {
         result: Range,
         costly: bool,
     ) -> Self {
-        let seen = argument.integers(fractions[0]);
+        let seen = match function {
+            Function::Decay { rate } if rate > 0.0 => argument.clipped([Some(-USUAL / rate), None]),
+            _ => argument,
+        };
+        let seen = seen.integers(fractions[0]);
         let (low, high) = argument.clamps(fractions[0], costly);
         let value = result.clamps(fractions[1], costly);
         let half = f64::from(-fractions[1]).exp2() / 2.0;

@@ -40,6 +40,9 @@ pub(super) enum Part {
     Low(u32),
 }
 
+/// Constants so many times as large as what they are added to leave it few digits.
+const FAR: f64 = 256.0;
+
 impl Builder<'_> {
     /// A layer of weights on the value `input`, brought to the layer's precision.
     pub(super) fn layer(&mut self, input: usize) -> Result<usize, QuantiseError> {
@@ -49,6 +52,10 @@ impl Builder<'_> {
         let mut wanted = layer.input_fraction(precision);
         if self.options.costly_requantisation && !self.is_wide(input) {
             wanted = wanted.max(self.value(input).fraction_bits);
+        }
+        if self.is_far_smaller(input) {
+            let finest = self.finest_beside(self.current);
+            wanted = wanted.min(finest - precision.weight_bits as i32);
         }
         let value = self.requantise(self.place[input], wanted, layer.range())?;
         let fraction = self.nodes[value].value.fraction_bits;
@@ -76,13 +83,30 @@ impl Builder<'_> {
     /// A layer, or the addition of constants where the network has that alone. Trained weights that
     /// happen to be alike are none: a plan would tell it.
     fn operator(&self, linear: Linear, value: usize) -> FixedOp {
-        let node = &self.graph.nodes[self.current];
-        let adds = matches!(node.op, Op::Affine { mul: None, .. });
-        let is_alike = node.shape == self.nodes[value].value.shape;
-        match adds && is_alike && linear.shifts_alone().is_some() {
+        let shape = &self.graph.nodes[self.current].shape;
+        let is_alike = *shape == self.nodes[value].value.shape;
+        match self.adds_constants() && is_alike && linear.shifts_alone().is_some() {
             true => FixedOp::Constants(linear),
             false => FixedOp::Linear(linear),
         }
+    }
+
+    /// Whether the current node adds constants that are far larger than what it makes of a value.
+    fn is_far_smaller(&self, input: usize) -> bool {
+        let Op::Affine { mul, add: Some(_) } = &self.graph.nodes[self.current].op else {
+            return false;
+        };
+        let size = |name: &String| {
+            let data = self.graph.tensors[name].data.iter();
+            f64::from(data.fold(0f32, |most, x| most.max(x.abs())))
+        };
+        let by = mul.as_ref().map_or(1.0, size) * self.ranges[input].reach();
+        self.ranges[self.current].reach() > FAR * by
+    }
+
+    fn adds_constants(&self) -> bool {
+        let op = &self.graph.nodes[self.current].op;
+        matches!(op, Op::Affine { mul: None, .. })
     }
 
     /// A layer as two, of the high digits of its weights and of the low ones, of `bits` bits.

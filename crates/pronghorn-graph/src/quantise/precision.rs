@@ -3,6 +3,7 @@
 use super::{
     QuantiseError,
     builder::Builder,
+    function::is_moved,
     scale::{self, Range},
 };
 use crate::{
@@ -64,6 +65,19 @@ impl Builder<'_> {
         let place = node.inputs.iter().position(|&input| input == index)?;
         let is_square = node.op == Op::Multiply && node.inputs[0] == node.inputs[1];
         (node.op.is_product() && !is_square).then(|| self.factors[reader][place])
+    }
+
+    /// The fraction bits that products want of the current value behind moves, if any do. Sums of
+    /// it, which others may read, have more precision than its elements.
+    pub(super) fn finest_product_past_moves(&self) -> Option<i32> {
+        let same = self.carriers(self.current, is_moved);
+        let products = self.graph.nodes.iter().enumerate();
+        let products = products.filter(|(index, node)| node.op.is_product() && !same[*index]);
+        let wanted = products.filter_map(|(index, node)| {
+            let place = node.inputs.iter().position(|&input| same[input])?;
+            Some(self.factors[index][place])
+        });
+        wanted.max()
     }
 
     /// The most fraction bits that a product with value `index` wants of it.

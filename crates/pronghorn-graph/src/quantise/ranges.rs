@@ -63,6 +63,9 @@ fn image_of(function: Function, argument: Range) -> Option<Range> {
         Function::Swish { beta } => {
             values_at(|x| function.at(x), BENDS / f64::from(beta), argument)
         }
+        Function::Decay { rate } => {
+            values_at(|x| function.at(x), BENDS / f64::from(rate).abs(), argument)
+        }
         _ if function.span() == Span::Positive => None,
         _ => values_at(|x| function.at(x), BENDS, argument),
     }

@@ -9,6 +9,7 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Floats, Lowering, Value
+from pronghorn.onnx.operators.exponentials import divided
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
@@ -244,13 +245,24 @@ def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value
 
 
 def _multiplied(lowering: Lowering, site: Site, first: Value, second: Value) -> Value:
-    """`(parts, M, K)` times `(parts, K, N)`, batch not counted."""
+    """`(parts, M, K)` times `(parts, K, N)`, batch not counted.
+
+    Shares of a Softmax over K are exponentials over their sum. Where N is below K, exponentials are multiplied, and
+    then the results by 1 over the sums: there are fewer of them, and many shares are next to nothing when rounded.
+    """
     (parts, rows, inner), columns = first.inner, second.inner[2]
     products = parts * rows * inner * columns
     if products > MOST_PRODUCTS:
         problem = f"it multiplies {rows}x{inner} by {inner}x{columns} numbers {parts} times: {products} products"
         site.fail(problem, f"at most {MOST_PRODUCTS} products of two values are supported: {CUT}")
-    return lowering.emit(site, {"kind": "mat_mul"}, [first, second], (parts, rows, columns))
+    factors = [first, second]
+    for at, axis, others in ((0, 2, columns), (1, 1, rows)):
+        found = divided(lowering, site, factors[at], axis) if others < inner else None
+        if found is not None:
+            factors[at], by = found
+            product = lowering.emit(site, {"kind": "mat_mul"}, factors, (parts, rows, columns))
+            return lowering.times(site, product, by)
+    return lowering.emit(site, {"kind": "mat_mul"}, factors, (parts, rows, columns))
 
 
 def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:
