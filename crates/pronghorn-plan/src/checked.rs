@@ -47,8 +47,9 @@ pub(crate) const ELEMENTS: &str = "elements an image";
 /// Most values that windows of one image take, those of pools and circuits.
 const MAX_WINDOWED: usize = 1 << 27;
 
-/// Most values that all circuits of a plan together take, windows of one size in a step counted
-/// once. A client that is sent half as many in tables takes 375 MB to compile them.
+/// Most values that all circuits of a plan together take, eight of a window as one, and windows of
+/// one size in a step counted once. A client that is sent half as many in tables takes 375 MB to
+/// compile them.
 const MAX_CIRCUIT_VALUES: usize = 1 << 13;
 
 /// What the refusal of more says of them.

@@ -567,7 +567,7 @@ fn windows_of_pools() {
     );
     // One window of each of many sizes.
     refused(
-        pool(&[1, 29, 29], &[1, 31, 31], window(29, 1, 15)),
+        pool(&[1, 31, 31], &[1, 33, 33], window(31, 1, 16)),
         "circuits of their own",
     );
 }

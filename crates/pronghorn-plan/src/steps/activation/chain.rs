@@ -350,6 +350,10 @@ pub(super) fn takes(ops: &[ActivationOp]) -> Takes {
     }
 }
 
+/// So many values of a window take less memory than one of a table: a pool of 16,384 values took
+/// 3.5 kB a value to compile, and 320 tables of 512 entries took 91.
+const COMPARED: usize = 8;
+
 /// Values in the circuits of a step, windows of one size counted once; and in all its windows.
 pub(super) fn circuit_values(
     ops: &[ActivationOp],
@@ -362,7 +366,7 @@ pub(super) fn circuit_values(
         None => Ok([shifts * (1 + extra), input.len()]),
         Some(window) => window_sizes(&window, input)
             .map(|(values, sizes)| {
-                let each = sizes.saturating_mul(1 + extra);
+                let each = sizes.div_ceil(COMPARED).saturating_mul(1 + extra);
                 [each.saturating_mul(shifts), values]
             })
             .ok_or_else(|| "its window is empty somewhere".into()),
