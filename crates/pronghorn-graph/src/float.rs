@@ -177,9 +177,12 @@ pub fn peaks(graph: &Graph, inputs: &[f32], batch: usize) -> Result<Vec<Vec<f32>
     Ok(images.fold(none, of_image).reduce(none, larger))
 }
 
-/// The values of all nodes on one image, in order.
-pub(crate) fn observe(graph: &Graph, image: &[f32], observe: impl FnMut(usize, &[f32])) {
-    Run::new(graph).image(image, observe);
+/// The values of all nodes, image after image; `observe` sees them with their node's index.
+pub(crate) fn observe(graph: &Graph, inputs: &[f32], mut observe: impl FnMut(usize, &[f32])) {
+    let run = Run::new(graph);
+    for image in inputs.chunks(graph.input_len()) {
+        run.image(image, &mut observe);
+    }
 }
 
 fn check_inputs(graph: &Graph, inputs: &[f32], batch: usize) -> Result<(), FloatError> {

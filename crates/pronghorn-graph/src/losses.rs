@@ -96,14 +96,12 @@ fn of_values(
 ) -> Result<Vec<Option<f64>>, OracleError> {
     let places = counterparts(graph, fixed);
     let (mut wanted, mut found) = (HashMap::new(), HashMap::new());
-    for image in inputs.chunks(graph.input_len()) {
-        float::observe(graph, image, |index, value| {
-            if places[index].is_some() {
-                let values: &mut Vec<f64> = wanted.entry(index).or_default();
-                values.extend(some(value).map(|&value| f64::from(value)));
-            }
-        });
-    }
+    float::observe(graph, inputs, |index, value| {
+        if places[index].is_some() {
+            let values: &mut Vec<f64> = wanted.entry(index).or_default();
+            values.extend(some(value).map(|&value| f64::from(value)));
+        }
+    });
     let (integers, _) = oracle::quantise_input(fixed.input(), inputs)?;
     oracle::observe(fixed, &integers, |index, value| {
         let values: &mut Vec<f64> = found.entry(index).or_default();

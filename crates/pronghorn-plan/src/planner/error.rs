@@ -1,12 +1,10 @@
 //! Why there is no plan.
 
 use pronghorn_graph::{
-    float::FloatError, graph::ClassError, oracle::OracleError, polynomial::PolynomialError,
-    quantise::QuantiseError,
+    float::FloatError, graph::ClassError, losses::Loss, oracle::OracleError,
+    polynomial::PolynomialError, quantise::QuantiseError,
 };
 use thiserror::Error;
-
-use pronghorn_graph::losses::Loss;
 
 use super::hint::Hint;
 use crate::{

@@ -12,7 +12,6 @@ there these would show.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,7 +164,7 @@ def _scaled(lowering: Lowering, site: Site, scores: Value) -> tuple[Value, float
     they are products, moves and sums with constants of."""
     factors: dict[int, float] = {}
     adds: dict[int, Floats] = {}
-    order = list(_below(lowering, scores.index))
+    order = _below(lowering, scores.index)
     for index in order:
         node = lowering.nodes[index]
         own, inputs = _factor(lowering, node), node["inputs"]
@@ -192,18 +191,17 @@ def _scaled(lowering: Lowering, site: Site, scores: Value) -> tuple[Value, float
     return Value(made[scores.index], scores.shape), rate
 
 
-def _below(lowering: Lowering, index: int) -> Iterator[int]:
-    """A node after all that its factor may come from."""
-    seen, waiting = set(), [(index, False)]
+def _below(lowering: Lowering, index: int) -> list[int]:
+    """A node and all that its factor may come from. Nodes stand behind what they read."""
+    seen: set[int] = set()
+    waiting = [index]
     while waiting:
-        index, is_done = waiting.pop()
-        if is_done:
-            yield index
-        elif index not in seen:
+        index = waiting.pop()
+        if index not in seen:
             seen.add(index)
-            waiting.append((index, True))
             if _factor(lowering, lowering.nodes[index]) is not None:
-                waiting.extend((each, False) for each in lowering.nodes[index]["inputs"])
+                waiting += lowering.nodes[index]["inputs"]
+    return sorted(seen)
 
 
 def _factor(lowering: Lowering, node: dict[str, Any]) -> float | None:
