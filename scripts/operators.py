@@ -134,6 +134,10 @@ EXAMPLES = {
     "ReduceSumSquare": Example(attributes={"axes": [1]}, shape=ROW),
     "Softmax over an axis": Example(attributes={"axis": 1}, last=True),
     "ArgMax over an axis": Example(attributes={"axis": 1}, last=True),
+    "com.microsoft.DequantizeLinear": Example(
+        SCALE, before=[("QuantizeLinear", ["v", "c1", "c2"], ["q"], {})], value="q"
+    ),
+    "com.microsoft.QuantizeLinear": Example(SCALE, after=[("DequantizeLinear", ["y", "c1", "c2"], ["z"], {})]),
     "DequantizeLinear": Example(SCALE, before=[("QuantizeLinear", ["v", "c1", "c2"], ["q"], {})], value="q"),
     "Expand": Example([integers(1, 4, 4, 4)], shape=(1, 4, 1, 4)),
     "GatherND": Example(
@@ -232,7 +236,8 @@ def network(label: str, example: Example) -> onnx.ModelProto:
         [helper.make_tensor_value_info("z" if example.after else "y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
     )
-    versions = [helper.make_opsetid("", example.opset), helper.make_opsetid("ai.onnx.ml", 3)]
+    others = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("com.microsoft", 1)]
+    versions = [helper.make_opsetid("", example.opset), *others]
     proto = helper.make_model(graph, opset_imports=versions, ir_version=10)
     if not example.last:
         size = int(np.prod(import_onnx(proto).output_shape))

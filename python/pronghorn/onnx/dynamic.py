@@ -11,15 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from pronghorn.onnx.reading import free_name
+from pronghorn.onnx.constants import Array, Constants
 from pronghorn.onnx.registry import name_of
 
 FINE = 1024.0
 """Some models round a bias to integers of the values' scale, before they add it."""
-
-Array = npt.NDArray[np.generic]
 
 
 def is_dynamic(graph: GraphProto) -> bool:
@@ -36,54 +34,25 @@ def without_dynamic(proto: ModelProto) -> bool:
     if not is_dynamic(graph):
         return False
     floats = _Floats(graph)
-    nodes = [made for node in graph.node for made in floats.made_of(node)]
-    del graph.node[:]
-    graph.node.extend(nodes)
-    read = {name for node in nodes for name in node.input}
-    kept = [tensor for tensor in graph.initializer if tensor.name in read] + floats.added
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
+    floats.replace_nodes(floats.made_of)
     return True
 
 
-class _Floats:
+class _Floats(Constants):
     """Float operators in the place of a graph's operators on integers."""
 
     def __init__(self, graph: GraphProto) -> None:
-        self._tensors = {tensor.name: tensor for tensor in graph.initializer}
-        constants = (node for node in graph.node if node.op_type == "Constant")
-        values = ((node.output[0], value.t) for node in constants for value in node.attribute if value.name == "value")
-        self._tensors.update(values)
+        super().__init__(graph)
         self._zeros = {"", *(node.output[2] for node in graph.node if name_of(node) == "DynamicQuantizeLinear")}
-        self._taken = {name for node in graph.node for name in (*node.input, *node.output)}.union(self._tensors)
-        self.added: list[TensorProto] = []
-        """Initializers of the new nodes."""
 
     def made_of(self, node: NodeProto) -> list[NodeProto]:
         """The nodes that take a node's place."""
         way = WAYS.get(name_of(node))
         return (way(self, node) if way else None) or [node]
 
-    def constant(self, node: NodeProto, place: int) -> Array | None:
-        """An input's numbers; None where it is left out, or no constant."""
-        tensor = self._tensors.get(node.input[place]) if place < len(node.input) and node.input[place] else None
-        return None if tensor is None else numpy_helper.to_array(tensor)
-
     def is_dynamic(self, node: NodeProto, place: int) -> bool:
         """Whether the zero point at a place is that of values quantised as the model runs, or left out: zero here."""
         return place >= len(node.input) or node.input[place] in self._zeros
-
-    def add(self, node: NodeProto, part: str, numbers: npt.ArrayLike) -> str:
-        """Adds an initializer in floats; its name."""
-        name = self.name(node, part)
-        self.added.append(numpy_helper.from_array(np.asarray(numbers, np.float32), name))
-        return name
-
-    def name(self, node: NodeProto, part: str) -> str:
-        """A name for a part of a node that no other value has."""
-        name = free_name(f"{node.output[0]}/{part}", self._taken)
-        self._taken.add(name)
-        return name
 
 
 def _values(floats: _Floats, node: NodeProto) -> list[NodeProto]:
@@ -99,7 +68,7 @@ def _values(floats: _Floats, node: NodeProto) -> list[NodeProto]:
 
 def _convolution(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
     """Weights have a zero point, or one for each output channel."""
-    weights = floats.constant(node, 1)
+    weights = floats.at(node, 1)
     if weights is None or not floats.is_dynamic(node, 2):
         return None
     zero = _zero(floats, node, 3)
@@ -112,7 +81,7 @@ def _convolution(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
 def _product(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
     """Of values and weights, or of two values, whose zero points are then zero. Weights have a zero point, or one for
     each column."""
-    weights = floats.constant(node, 1)
+    weights = floats.at(node, 1)
     if not floats.is_dynamic(node, 2) or (weights is None and not floats.is_dynamic(node, 3)):
         return None
     if weights is None:
@@ -123,7 +92,7 @@ def _product(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
 
 def _scaled_product(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
     """A product of integers, times scales, and a bias: `A, B`, their scales, their zero points, the bias."""
-    weights, scale = floats.constant(node, 1), floats.constant(node, 3)
+    weights, scale = floats.at(node, 1), floats.at(node, 3)
     if weights is None or scale is None or not floats.is_dynamic(node, 4):
         return None
     centred = (weights.astype(np.float32) - _zero(floats, node, 5)) * scale.astype(np.float32)
@@ -134,7 +103,7 @@ def _scaled_product(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
 
 def _values_product(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
     """A product of floats, which are quantised, with weights: `A, B, scale of B, zero point of B, bias`."""
-    weights, scale = floats.constant(node, 1), floats.constant(node, 2)
+    weights, scale = floats.at(node, 1), floats.at(node, 2)
     if weights is None or scale is None:
         return None
     centred = (weights.astype(np.float32) - _zero(floats, node, 3)) * scale.astype(np.float32)
@@ -156,7 +125,7 @@ def _lstm(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
     for each direction or also for each column."""
     weights = []
     for place, numbers in ((1, 8), (2, 10)):
-        quantised, scale = floats.constant(node, place), floats.constant(node, numbers)
+        quantised, scale = floats.at(node, place), floats.at(node, numbers)
         if quantised is None or scale is None or quantised.ndim != 3:
             return None
         sizes = (len(quantised), 1, -1)
@@ -171,7 +140,7 @@ def _lstm(floats: _Floats, node: NodeProto) -> list[NodeProto] | None:
 
 def _zero(floats: _Floats, node: NodeProto, place: int) -> npt.NDArray[np.float32]:
     """The zero points of weights, 0 where there are none."""
-    zero = floats.constant(node, place)
+    zero = floats.at(node, place)
     return np.zeros((), np.float32) if zero is None else zero.astype(np.float32)
 
 

@@ -26,13 +26,14 @@ from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.dynamic import is_dynamic, without_dynamic
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, fix_batch, refuse_large, refuse_sizes
+from pronghorn.onnx.integers import has_integers, with_pairs
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
 from pronghorn.onnx.masks import attended, scored
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, before_layers, inside, lower, unsupported
 from pronghorn.onnx.probabilities import are_probabilities
-from pronghorn.onnx.reading import Source, initializers, names_read, read, refuse_left_out
+from pronghorn.onnx.reading import Source, guarded, initializers, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
 from pronghorn.onnx.unrolling import has_loops, unroll
@@ -206,7 +207,9 @@ def _imported(
     refuse_large(proto)
     output_name = proto.graph.output[0].name
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
-    written = copy.deepcopy(proto) if is_dynamic(proto.graph) else None
+    by_batch = is_dynamic(proto.graph)
+    written = copy.deepcopy(proto) if by_batch or has_integers(proto.graph) else None
+    guarded("its operators on integers cannot be read", lambda: with_pairs(proto, opset))
     without_dynamic(proto)
     plain = copy.deepcopy(proto) if has_loops(proto) else proto
     unrolled = unroll(proto, opset)
@@ -222,7 +225,8 @@ def _imported(
     outputs = {name: _output(lowering, name).inner for name in wanted}
     result = _output(lowering, output_name)
     if row:
-        row.size(plain.graph, outputs)
+        for each in filter(None, (plain, written)):
+            row.size(each.graph, outputs)
     # Behind recurrent networks and loops the batch may be another dimension than the first.
     takes_batches = not one_image or (row is None and result.batched)
     title = name or str(proto.graph.name) or "model"
@@ -249,7 +253,7 @@ def _imported(
         reference=written or plain,
         plain=plain,
         # A dynamic scale is one for a batch, so that each image is quantised by itself here.
-        free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1 and takes_batches and not written,
+        free_batch=source.type.tensor_type.shape.dim[0].dim_value < 1 and takes_batches and not by_batch,
         is_quantised=written is not None or any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
         class_names=names if are_indices or len(names) == classes else (),
         moves_batch=one_image and not is_fixed,

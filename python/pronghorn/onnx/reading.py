@@ -70,7 +70,7 @@ def read(model: Source) -> tuple[ModelProto, int, str]:
     opset = _check(proto)
     # Copying a model of large weights for nothing takes seconds.
     if proto.functions:
-        proto = _guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
+        proto = guarded("its functions cannot be inlined", lambda: onnx.inliner.inline_local_functions(proto))
         _refuse_bytes(proto)
     return proto, opset, name
 
@@ -144,7 +144,7 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _guarded(problem: str, call: Callable[[], T]) -> T:
+def guarded(problem: str, call: Callable[[], T]) -> T:
     """Calls a library on a file that may be hostile; whatever it raises is the file's fault."""
     try:
         return call()
@@ -160,7 +160,7 @@ def _read(model: Source) -> tuple[ModelProto, str]:
         _refuse_external(model)
         return copy.deepcopy(model), ""
     if isinstance(model, bytes):
-        proto = _guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model))
+        proto = guarded("these bytes are not an ONNX model", lambda: onnx.load_model_from_string(model))
         _refuse_external(proto)
         return proto, ""
     if not isinstance(model, str | os.PathLike):
@@ -175,7 +175,7 @@ def _read(model: Source) -> tuple[ModelProto, str]:
             f"{path} is not an ONNX model: PyTorch keeps weights in {path.suffix} files\n"
             "  what to do: load them into their module with torch, and give that: pronghorn.load(module, example=input)"
         )
-    proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
+    proto = guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
     _load_external(proto, path)
     return proto, path.stem
 
@@ -201,7 +201,7 @@ def external_files(path: Path) -> list[Path]:
         ModelFileError: there is no such file, or it is not ONNX.
     """
     _refuse_absent(path)
-    proto = _guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
+    proto = guarded(f"{path} is not an ONNX model", lambda: onnx.load(path, load_external_data=False))
     return [path.absolute().parent / location for location in sorted({location for _, location in _external(proto)})]
 
 
@@ -241,7 +241,7 @@ def _load_external(proto: ModelProto, path: Path) -> None:
     def absent() -> list[tuple[str, str]]:
         return [(name, location) for name, location in external if not (folder / location).is_file()]
 
-    missing = _guarded("the model is damaged", absent)
+    missing = guarded("the model is damaged", absent)
     if missing:
         files = ", ".join(sorted({repr(location) for _, location in missing}))
         name, location = missing[0]
@@ -253,7 +253,7 @@ def _load_external(proto: ModelProto, path: Path) -> None:
         )
     if external:
         problem = f"the files beside {path} that hold its weights cannot be read"
-        _guarded(problem, lambda: onnx.load_external_data_for_model(proto, str(folder)))
+        guarded(problem, lambda: onnx.load_external_data_for_model(proto, str(folder)))
 
 
 def _check(proto: ModelProto) -> int:
@@ -287,12 +287,12 @@ def _check(proto: ModelProto) -> int:
         tensor.shape.SetInParent()
     with _deprecated_aside(proto, versions[0]):
         try:
-            _guarded("the model is damaged", lambda: onnx.checker.check_model(_without_weights(proto)))
+            guarded("the model is damaged", lambda: onnx.checker.check_model(_without_weights(proto)))
         except ModelFileError:
             # Runtimes take nodes in any order, and some tools write them so.
             if not _sort(proto.graph):
                 raise
-            _guarded("the model is damaged", lambda: onnx.checker.check_model(_without_weights(proto)))
+            guarded("the model is damaged", lambda: onnx.checker.check_model(_without_weights(proto)))
     for tensor in open_ended:
         tensor.ClearField("shape")
     return int(versions[0])

@@ -19,7 +19,7 @@ NEARLY_ONE = 0.98
 """Integers up to here cut off nothing of a Sigmoid that matters."""
 
 
-@operator("QuantizeLinear", on_result=True, pointwise=True)
+@operator("QuantizeLinear", "com.microsoft.QuantizeLinear", on_result=True, pointwise=True)
 def _quantize(lowering: Lowering, site: Site) -> Value:
     value, found = lowering.value(site), _scale(lowering, site)
     lowering.quantised[site.node.output[0]] = found
@@ -38,13 +38,14 @@ def _quantize(lowering: Lowering, site: Site) -> Value:
     return value
 
 
-@operator("DequantizeLinear", on_result=True, pointwise=True)
+@operator("DequantizeLinear", "com.microsoft.DequantizeLinear", on_result=True, pointwise=True)
 def _dequantize(lowering: Lowering, site: Site) -> Value:
     value, found = lowering.value(site), _scale(lowering, site)
     before = lowering.quantised.get(site.input(0))
     if before is None:
         return lowering.affine(site, value, found.scale, -found.scale * found.zero)
-    if before != found:
+    # A zero point that is left out tells no kind of integers.
+    if (before.scale, before.zero) != (found.scale, found.zero):
         site.fail("its scale or zero point differs from that of the QuantizeLinear before it", FLOAT_MODEL)
     return value
 
