@@ -13,10 +13,11 @@ from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Floats, Lowering, Value
 from pronghorn.onnx.operators.matrices import mix
 from pronghorn.onnx.registry import RECURRENT, operator
-from pronghorn.onnx.site import Shape, Site
+from pronghorn.onnx.site import Site
+from pronghorn.onnx.window import Spatial
 
 State = Value | Floats
-"""A state `(H)`: computed, or a constant at the first step."""
+"""A state `(H)`, or `(H, sequences)` where several run beside each other: computed, or a constant at the first step."""
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -32,24 +33,36 @@ def _recurrent(lowering: Lowering, site: Site) -> list[Value]:
     value, weight = lowering.value(site), lowering.required(site, 1)
     last = site.integer("layout", 0) == 1
     _check(lowering, site, value, weight, last)
-    steps, features = (value.shape[1] if last else value.shape[0]), value.shape[2]
-    columns = lowering.transpose(site, lowering.reshape(site, value, (steps, features)), [1, 0])
-    runs = [_run(lowering, site, columns, number) for number in range(len(weight))]
-    size, directions = weight.shape[1] // GATES[site.operator], len(runs)
+    steps, sequences = _sizes(value, last)
+    columns = _columns(lowering, site, value, last)
+    runs = [_run(lowering, site, columns, number, sequences) for number in range(len(weight))]
     outputs = [[state[0] for state in run] for run in runs]
-    shape: Shape = (1, steps, directions, size) if last else (steps, directions, 1, size)
-    made = [_joined(lowering, site, [states[step] for step in range(steps) for states in outputs], shape)]
+    made = [_joined(lowering, site, [states[step] for step in range(steps) for states in outputs], steps, last)]
     ends = [run[0 if _is_reverse(site, number) else -1] for number, run in enumerate(runs)]
-    shape = (1, directions, size) if last else (directions, 1, size)
-    return made + [_joined(lowering, site, states, shape) for states in zip(*ends, strict=True)]
+    return made + [_joined(lowering, site, states, None, last) for states in zip(*ends, strict=True)]
+
+
+def _sizes(value: Value, last: bool) -> tuple[int, int]:
+    """Steps, and sequences of one image that run beside each other: `last` where these come first."""
+    first, second, _ = value.shape
+    return (second, first) if last else (first, second)
+
+
+def _columns(lowering: Lowering, site: Site, value: Value, last: bool) -> Value:
+    """The features of each step in a column, step by step; of several sequences one after the other."""
+    (steps, sequences), features = _sizes(value, last), value.shape[2]
+    if sequences == 1:
+        return lowering.transpose(site, lowering.reshape(site, value, (steps, features)), [1, 0])
+    columns = lowering.transpose(site, value, [2, 1, 0] if last else [2, 0, 1])
+    return lowering.reshape(site, columns, (features, steps * sequences))
 
 
 def _check(lowering: Lowering, site: Site, value: Value, weight: Floats, last: bool) -> None:
     """Refuses shapes that do not fit, and attributes that are not supported."""
-    if len(value.shape) != 3 or value.shape[0 if last else 1] != 1 or (not last and value.shape[0] == 1):
-        problem = f"its input has shape {list(value.shape)}: not one sequence of several steps"
+    if len(value.shape) != 3 or (not last and value.shape[0] == 1):
+        problem = f"its input has shape {list(value.shape)}: not sequences of several steps"
         site.fail(problem, "export with the batch first (batch_first=True) and a fixed number of steps (--shape)")
-    steps = value.shape[1 if last else 0]
+    steps, sequences = _sizes(value, last)
     if steps > MOST_STEPS:
         site.fail(f"its sequence has {steps} steps", f"at most {MOST_STEPS} are supported")
     recurrence, gates = lowering.required(site, 2), GATES[site.operator]
@@ -63,10 +76,10 @@ def _check(lowering: Lowering, site: Site, value: Value, weight: Floats, last: b
         site.fail(f"its bias has shape {list(bias.shape)}", "repair the model")
     for position in range(5, 7):
         shape = lowering.shape_of(site.input(position))
-        if shape is not None and math.prod(shape) != directions * size:
+        if shape is not None and math.prod(shape) != directions * sequences * size:
             site.fail(f"its initial state has shape {list(shape)}", "repair the model")
     lengths = lowering.integers(site, 4)
-    if lengths is not None and lengths != [steps]:
+    if lengths is not None and lengths != [steps] * sequences:
         site.fail(f"sequence_lens {lengths} are not supported", f"give sequences of {steps} steps")
     if site.number("clip", 0.0) or site.integer("input_forget", 0) or site.input(7):
         site.fail("clip, input_forget and peepholes are not supported", f"train it without them, {CUT}")
@@ -76,40 +89,61 @@ def _is_reverse(site: Site, number: int) -> bool:
     return number == 1 or site.text("direction", "forward") == "reverse"
 
 
-def _joined(lowering: Lowering, site: Site, parts: Iterable[Value], shape: Shape) -> Value:
-    """Flat values one after the other, in an ONNX shape."""
+def _joined(lowering: Lowering, site: Site, parts: Iterable[Value], steps: int | None, last: bool) -> Value:
+    """States one after the other, in their ONNX shape: those of all steps, or one of each direction."""
     values = list(parts)
-    inner = (sum(value.inner[0] for value in values),)
+    size, *rest = values[0].inner
+    inner = (sum(value.inner[0] for value in values), *rest)
     joined = values[0] if len(values) == 1 else lowering.emit(site, {"kind": "concat", "axis": 0}, values, inner)
+    of_steps = () if steps is None else (steps,)
+    directions = len(values) // (steps or 1)
+    sequences = rest[0] if rest else 1
+    if rest:
+        apart = lowering.reshape(site, joined, (*of_steps, directions, size, sequences))
+        axes = list(range(len(apart.inner)))
+        # Sequences go before the states, or where they are first before the steps.
+        joined = lowering.transpose(site, apart, [axes[-1], *axes[:-1]] if last else [*axes[:-2], axes[-1], axes[-2]])
+    shape = (sequences, *of_steps, directions, size) if last else (*of_steps, directions, sequences, size)
     return lowering.reshape_onnx(site, joined, shape)
 
 
-def _run(lowering: Lowering, site: Site, columns: Value, number: int) -> list[tuple[Value, ...]]:
+def _run(lowering: Lowering, site: Site, columns: Value, number: int, sequences: int) -> list[tuple[Value, ...]]:
     """The states after each step, in the order of the sequence, of direction `number`."""
     cell = _cell(lowering, site, number)
     made = mix(lowering, site, columns, cell.weight, cell.input_bias)
-    rows, steps = made.inner
-    state: tuple[State, ...] = tuple(_initial(lowering, site, at, number, cell.size) for at in cell.states)
+    rows, steps = made.inner[0], made.inner[1] // sequences
+    state: tuple[State, ...] = tuple(_initial(lowering, site, at, number, cell.size, sequences) for at in cell.states)
     found: list[tuple[Value, ...]] = []
     for step in range(steps)[:: -1 if _is_reverse(site, number) else 1]:
-        column = lowering.reshape(site, lowering.take(site, made, 1, 1, [step].__getitem__), (rows,))
+        places = range(step * sequences, (step + 1) * sequences)
+        column = lowering.take(site, made, 1, sequences, places.__getitem__)
+        column = lowering.reshape(site, column, (rows,) if sequences == 1 else (rows, sequences))
         after = STEPS[site.operator](cell, column, state)
         found.append(after)
         state = after
     return found[:: -1 if _is_reverse(site, number) else 1]
 
 
-def _initial(lowering: Lowering, site: Site, position: int, number: int, size: int) -> State:
-    """A direction's state before the first step."""
-    name = site.input(position)
+def _initial(lowering: Lowering, site: Site, position: int, number: int, size: int, sequences: int) -> State:
+    """A direction's state before the first step: `(H)`, of several sequences `(H, sequences)`."""
+    name, last = site.input(position), site.integer("layout", 0) == 1
     if not name:
-        return np.zeros(size, np.float32)
+        return np.zeros((size,) if sequences == 1 else (size, sequences), np.float32)
     if name in lowering.constants:
-        array = lowering.required(site, position).reshape(-1)
-        return array[number * size : (number + 1) * size]
+        array = lowering.required(site, position).reshape(*((sequences, -1) if last else (-1, sequences)), size)
+        own = array[:, number] if last else array[number]
+        return own[0] if sequences == 1 else np.ascontiguousarray(own.T)
     value = lowering.value(site, position)
-    flat = lowering.reshape(site, value, (int(np.prod(value.inner)),))
-    return lowering.take(site, flat, 0, size, lambda place: number * size + place)
+    directions = math.prod(value.inner) // (size * sequences)
+    flat = lowering.reshape(site, value, (math.prod(value.inner),))
+
+    def place(state: int, sequence: int) -> int:
+        return ((sequence * directions + number) if last else (number * sequences + sequence)) * size + state
+
+    if sequences == 1:
+        return lowering.take(site, flat, 0, size, lambda state: place(state, 0))
+    taken = lowering.take(site, flat, 0, size * sequences, lambda at: place(*divmod(at, sequences)))
+    return lowering.reshape(site, taken, (size, sequences))
 
 
 @dataclass(frozen=True)
@@ -137,12 +171,20 @@ class _Cell:
         rows = slice(first * self.size, last * self.size)
         weight, bias = self.recurrence[rows], self.bias[rows]
         if not isinstance(state, Value):
-            return np.asarray(weight @ state + bias, np.float32)
+            return np.asarray(weight @ state + bias.reshape(-1, *(1 for _ in state.shape[1:])), np.float32)
+        sequences = state.inner[1:]
         if (first, last) not in self.names:
             tensor = partial(self.lowering.tensor, self.site)
-            self.names[first, last] = tensor("recurrence", weight), tensor("bias", bias)
+            kernel = weight[:, :, None, None] if sequences else weight
+            self.names[first, last] = tensor("recurrence", kernel), tensor("bias", bias)
         names = dict(zip(("weight", "bias"), self.names[first, last], strict=True))
-        return self.lowering.emit(self.site, {"kind": "dense", **names}, [state], (len(weight),))
+        if not sequences:
+            return self.lowering.emit(self.site, {"kind": "dense", **names}, [state], (len(weight),))
+        image = self.lowering.reshape(self.site, state, (self.size, 1, *sequences))
+        window = Spatial.resolve(kernel=[1, 1], size=[1, *sequences]).window()
+        op = {"kind": "conv", "window": window.json(), "groups": 1, **names}
+        product = self.lowering.emit(self.site, op, [image], (len(weight), *window.output))
+        return self.lowering.reshape(self.site, product, (len(weight), *sequences))
 
     def gates(self, value: Value, first: int, last: int) -> Value:
         """Gates `first` to `last - 1` of a value that has gates one after the other."""
