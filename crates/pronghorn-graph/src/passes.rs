@@ -12,6 +12,7 @@ mod pad;
 mod parallel;
 mod pools;
 mod selections;
+mod taps;
 mod together;
 
 use crate::graph::{Graph, Node, Op, Tensor};
@@ -52,13 +53,14 @@ pub enum Joins {
 const MOST_REWRITES: usize = 64;
 
 /// The first joins operators.
-const PASSES: [fn(&mut Graph) -> bool; 11] = [
+const PASSES: [fn(&mut Graph) -> bool; 12] = [
     together::join,
     identity::drop,
     moves::cancel,
     moves::sink,
     pad::fuse,
     pad::drop_zeros,
+    taps::trim,
     pools::pass_layers,
     affine::fold,
     dense::fold,

@@ -13,6 +13,9 @@ from pronghorn_bench.stock import kerases, packages, photos, small, tables
 
 Floats = NDArray[np.float32]
 
+SEGMENTING = ("lraspp_mobilenet_v3_large", "deeplabv3_mobilenet_v3_large", "fcn_resnet50")
+"""Networks of torchvision that score each pixel."""
+
 CALIBRATED = 32
 SCORED = 8
 
@@ -78,9 +81,31 @@ def _export_stock(network: Network, path: Path, inputs: Floats) -> None:
     else:
         import torchvision
 
-        options = {"aux_logits": False, "init_weights": True} if network.name == "googlenet" else {}
+        options: dict[str, Any] = {}
+        if network.name == "googlenet":
+            options = {"aux_logits": False, "init_weights": True}
+        elif network.name in SEGMENTING:
+            options = {"weights_backbone": None}
         model = torchvision.models.get_model(network.name, weights=None, **options)
+        if network.name in SEGMENTING:
+            model = _only_scores(model)
     small.write(model, path, inputs, network.exporter == "dynamo")
+
+
+def _only_scores(model: Any) -> Any:
+    """A network that segments, without the names of its results."""
+    import torch
+
+    class Scores(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.model(images)["out"]
+            return scores
+
+    return Scores()
 
 
 def _networks(exporter: str, source: str, names: str) -> list[Network]:
@@ -102,6 +127,12 @@ GROUPS = {
         *_networks("torchscript", "torchvision", "mobilenet_v2 alexnet"),
         *_networks("dynamo", "timm", "mobilenetv3_small_050 fbnetc_100 mnasnet_small semnasnet_075 tinynet_e"),
         *_networks("torchscript", "timm", "seresnet18 ese_vovnet19b_dw resnet10t hardcorenas_a mixnet_s"),
+    ],
+    # Larger ones, with attention in windows, and some that score each pixel.
+    "large": [
+        *_networks("torchscript", "torchvision", "swin_t swin_v2_t maxvit_t efficientnet_v2_s resnext50_32x4d"),
+        *_networks("torchscript", "torchvision", " ".join(SEGMENTING)),
+        *_networks("torchscript", "timm", "poolformer_s12 tnt_s_legacy_patch16_224"),
     ],
     "small": [
         *_networks("torchscript", "small", " ".join(small.MODELS)),

@@ -242,12 +242,17 @@ fn cause(source: &PlanError) -> &'static str {
         return "the network is too long for one plan: give a recurrent network fewer steps, or split the \
                 model at a value between (--output NAME, output=NAME)";
     }
-    if source.to_string().contains(ELEMENTS) {
+    if is_too_large(source) {
         return "the network is too large for one plan: give it a smaller input, or split it at a value \
                 between (--output NAME, output=NAME)";
     }
     "the model's numbers are out of proportion (weights or ranges that are too large or too small by many \
      powers of two)"
+}
+
+/// Whether a plan has too many values, however few bits these have.
+pub(super) fn is_too_large(source: &PlanError) -> bool {
+    source.to_string().contains(ELEMENTS)
 }
 
 /// Whether a plan has too many circuits, however few bits these take.

@@ -11,7 +11,7 @@ use pronghorn_graph::{
 
 use super::{
     BuildError, BuildOptions, Built, Fidelity, Opening, Rounding, Weights,
-    error::is_too_long,
+    error::{is_too_large, is_too_long},
     fidelity::WARN,
     method::{Method, Planned, Source, multiply_adds},
     precision::ModulusBudget,
@@ -260,7 +260,7 @@ fn keeping_labels(source: &Source<'_>, aim: f64) -> f64 {
 /// Whether shares do not fit, for which another network may have room.
 fn is_too_wide(error: &BuildError) -> bool {
     match error {
-        BuildError::Refused { source, .. } => !is_too_long(source),
+        BuildError::Refused { source, .. } => !is_too_long(source) && !is_too_large(source),
         error => matches!(error, BuildError::Bits { .. } | BuildError::Modulus { .. }),
     }
 }
