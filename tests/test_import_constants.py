@@ -6,6 +6,7 @@ import itertools
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 import pronghorn
@@ -122,3 +123,25 @@ def test_pads_in_torchs_order(size: int) -> None:
     constants |= {"last": np.array([-1]), "first": np.array([-(2**63) + 1])}
     padded = 2 * ((size + 1) // 2) + 1
     assert check(model(nodes, ("N", size, size, 2), constants)).output_shape == (2, padded, padded)
+
+
+@pytest.mark.parametrize("shape", [("N", 3, 4, 5), ("N", 1, 4, 5), ("N", 6)])
+def test_trained_signs_are_no_part_of_a_plan(shape: tuple[object, ...]) -> None:
+    """A factor of -1 that the network's form gives is each party's own work. Trained ones that happen to be -1 stay a
+    layer, as a plan would tell them."""
+    channels = shape[1]
+    sizes = (channels, *(1 for _ in shape[2:]))
+    samples = floats(20, *shape[1:])
+
+    def steps(nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray]) -> str:
+        behind = [node("Relu", "x", "r"), *nodes, node("Relu", "a", "y")]
+        return str(pronghorn.load(model(behind, shape, constants), samples=samples).plan("two-party"))
+
+    own = {"one": np.ones(1, np.float32)}
+    assert "engine" not in steps([node("Sub", "one r", "a")], own)
+    assert "engine" not in steps([node("Neg", "r", "n"), node("Add", "n one", "a")], own)
+    trained = {"w": np.full(sizes, -1, np.float32), "b": floats(*sizes)}
+    layer = [node("Mul", "r w", "m"), node("Add", "m b", "a")]
+    assert "engine" in steps(layer, trained)
+    parts = {"w": np.full(sizes, -0.5, np.float32), "v": np.full(sizes, 2, np.float32), "b": floats(*sizes)}
+    assert "engine" in steps([node("Mul", "r w", "l"), node("Mul", "l v", "m"), layer[1]], parts)

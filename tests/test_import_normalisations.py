@@ -57,7 +57,7 @@ def test_epsilons_are_the_models() -> None:
     """Of six elements, which zeros fill up to eight, the mean square is 6 / 8 of the true one."""
     given = {"s": floats(6)}
     imported = check(model([node("LayerNormalization", "x s", "y", epsilon=0.5)], (1, 6), given))
-    assert roots(imported) == [{"name": "inverse_root", "epsilon": 0.375}]
+    assert roots(imported) == [{"name": "inverse_root", "epsilon": 0.375, "scale": 0.8660253882408142}]
     imported = import_onnx(model([node("LayerNormalization", "x s", "y")], (1, 6), given))
     assert roots(imported)[0]["epsilon"] == pytest.approx(0.75e-5)
 
@@ -556,3 +556,36 @@ def test_small_rows_beside_large_ones(form: str) -> None:
     loaded = pronghorn.load(proto, samples=samples[:64])
     assert loaded.plan("two-party").expected_error.error < 0.03
     assert loaded.verify(samples[64:], trust="two-party", secure=False).relative_error < 0.04
+
+
+def test_a_norm_over_a_large_image() -> None:
+    """One group of 64 x 56 x 56 values, as PoolFormer has it: sums that fill 32 bits, a mean that is repeated 200,704
+    times, and a factor for the zeros that fill up these. Each was refused, or a layer of the whole value."""
+    nodes = [
+        node("Conv", "x w", "c", strides=[4, 4]),
+        node("Reshape", "c row", "r"),
+        node("InstanceNormalization", "r one zero", "n"),
+        node("Reshape", "n image", "i"),
+        node("AveragePool", "i", "p", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Sub", "p i", "s"),
+        node("Relu", "s", "t"),
+        node("MaxPool", "t", "g", kernel_shape=[28, 28], strides=[28, 28]),
+        node("Flatten", "g", "y"),
+    ]
+    random = np.random.default_rng(5)
+    constants = {
+        "w": random.normal(size=(64, 3, 4, 4)).astype(np.float32),
+        "row": np.array([0, 1, -1]),
+        "image": np.array([0, 64, 56, 56]),
+        "one": np.ones(1, np.float32),
+        "zero": np.zeros(1, np.float32),
+    }
+    # Smooth images, which differ.
+    images = np.repeat(np.repeat(random.normal(size=(18, 3, 28, 28)).astype(np.float32), 8, axis=2), 8, axis=3)
+    proto = model(nodes, ("N", 3, 224, 224), constants)
+    entries = json.loads(import_onnx(proto).graph_json)["nodes"]
+    taken = [len(entry["op"]["indices"]) for entry in entries if entry["op"]["kind"] == "take"]
+    assert taken == [448, 448]
+    plan = pronghorn.load(proto, samples=images).plan()
+    assert plan.expected_error.error < 0.05
+    assert str(plan).count(" engine, ") == 1

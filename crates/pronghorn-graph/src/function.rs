@@ -36,11 +36,13 @@ pub enum Function {
     Tanh,
     /// `x / (1 + |x|)`.
     Softsign,
-    /// `1 / sqrt(max(x, 0) + epsilon)`, as normalisations have it; 0 at 0 where epsilon is next to
-    /// nothing.
+    /// `scale / sqrt(max(x, 0) + epsilon)`, as normalisations have it; 0 at 0 where epsilon is next
+    /// to nothing.
     InverseRoot {
         /// From 1e-30 to 64.
         epsilon: f32,
+        /// Above 0.
+        scale: f32,
     },
     /// `scale / x` of positive numbers.
     Reciprocal {
@@ -124,8 +126,10 @@ impl Function {
             Self::Tanh => x.tanh(),
             Self::Softsign => x / (1.0 + x.abs()),
             // What is all zero is so whatever it is multiplied by: no other root is to be as large.
-            Self::InverseRoot { epsilon } if x == 0.0 && epsilon < NO_EPSILON => 0.0,
-            Self::InverseRoot { epsilon } => (x.max(0.0) + f64::from(epsilon)).sqrt().recip(),
+            Self::InverseRoot { epsilon, .. } if x == 0.0 && epsilon < NO_EPSILON => 0.0,
+            Self::InverseRoot { epsilon, scale } => {
+                f64::from(scale) / (x.max(0.0) + f64::from(epsilon)).sqrt()
+            }
             Self::Reciprocal { scale } => f64::from(scale) / x,
             Self::Log => x.ln(),
             Self::Sqrt => x.sqrt(),
@@ -141,7 +145,9 @@ impl Function {
     /// The argument of a value, of functions that others are divided by; zero for others.
     pub fn inverse(self, value: f64) -> f64 {
         match self {
-            Self::InverseRoot { epsilon } => (value.powi(-2) - f64::from(epsilon)).max(0.0),
+            Self::InverseRoot { epsilon, scale } => {
+                ((f64::from(scale) / value).powi(2) - f64::from(epsilon)).max(0.0)
+            }
             Self::Reciprocal { scale } => f64::from(scale) / value,
             _ => 0.0,
         }
@@ -196,7 +202,9 @@ impl Function {
     /// limits. That of a logarithm or a root is of arguments of a usual size.
     pub fn steepest(self, [low, high]: [f64; 2]) -> f64 {
         match self {
-            Self::InverseRoot { .. } => 0.5 * self.at(low).powi(3),
+            Self::InverseRoot { scale, .. } => {
+                0.5 * self.at(low).powi(3) / f64::from(scale).powi(2)
+            }
             Self::Reciprocal { scale } => f64::from(scale) / (low * low),
             Self::Log => (high / low).min(MOST_SPREAD) / high,
             Self::Sqrt => 0.5 * ((high / low).min(MOST_SPREAD) / high).sqrt(),
@@ -233,7 +241,10 @@ impl Function {
             Self::Elu { scale, width } => {
                 vec![("its scale", scale, 0.0), ("its width", width, LEAST)]
             }
-            Self::InverseRoot { epsilon } => vec![("its epsilon", epsilon, LEAST_EPSILON)],
+            Self::InverseRoot { epsilon, scale } => vec![
+                ("its epsilon", epsilon, LEAST_EPSILON),
+                ("its scale", scale, LEAST_SCALE),
+            ],
             Self::Reciprocal { scale } => vec![("its scale", scale, LEAST_SCALE)],
             Self::Decay { rate } => vec![("the size of its rate", rate.abs(), LEAST_SCALE)],
             _ => Vec::new(),
@@ -322,7 +333,10 @@ mod tests {
             scale: 2.0,
             width: 0.5,
         };
-        let root = |epsilon| Function::InverseRoot { epsilon };
+        let root = |epsilon| Function::InverseRoot {
+            epsilon,
+            scale: 1.0,
+        };
         for (function, x, wanted) in [
             (Function::HardSwish, 1.0, 2.0 / 3.0),
             (Function::HardSwish, -1.5, -0.375),
@@ -385,7 +399,10 @@ mod tests {
     #[test]
     fn slopes_are_bounded() {
         let functions = [
-            Function::InverseRoot { epsilon: 1e-3 },
+            Function::InverseRoot {
+                epsilon: 1e-3,
+                scale: 1.0,
+            },
             Function::Reciprocal { scale: 0.25 },
             Function::Log,
             Function::Sqrt,
@@ -417,7 +434,13 @@ mod tests {
         }
         let elu = |scale, width| Function::Elu { scale, width }.check();
         assert!(elu(-1.0, 1.0).is_err() && elu(1.0, 0.0).is_err() && elu(0.0, 1.0).is_ok());
-        let root = |epsilon| Function::InverseRoot { epsilon }.check();
+        let root = |epsilon| {
+            Function::InverseRoot {
+                epsilon,
+                scale: 1.0,
+            }
+            .check()
+        };
         assert!(root(1e-12).is_ok() && root(1.0).is_ok());
         for epsilon in [0.0, -1e-5, 1e-35, 65.0, f32::NAN, f32::INFINITY] {
             assert!(root(epsilon).is_err(), "{epsilon}");

@@ -331,6 +331,29 @@ fn slopes_are_as_fine_as_they_must_be() {
     }
 }
 
+/// `c - x`: a sum with the other sign, and constants; no layer, whose weights would be encrypted
+/// values' factors. A trained factor is a layer.
+#[test]
+fn a_change_of_sign_is_no_layer() {
+    let linear = |factors: Vec<f32>, summand: bool| {
+        let mut net = Net::new(&[3, 4, 5], 11);
+        let mul = Some(net.tensor(&[factors.len()], factors));
+        let add = summand.then(|| net.tensor(&[1], vec![1.0]));
+        net.same(Op::Affine { mul, add }, 0);
+        let quantised = quantised(net, 8, -1.0);
+        assert!(quantised.error() < 0.01, "{}", quantised.error());
+        let nodes = quantised.fixed.nodes.iter();
+        nodes
+            .filter(|node| matches!(node.op, FixedOp::Linear(_)))
+            .count()
+    };
+    for summand in [false, true] {
+        assert_eq!(linear(vec![-1.0], summand), 0);
+        assert_eq!(linear(vec![-0.5], summand), 1);
+        assert_eq!(linear(vec![-1.0; 3], summand), 1);
+    }
+}
+
 #[test]
 fn wide_values_are_rounded_before_they_overflow() {
     let mut net = Net::new(&[16, 5, 5], 10);

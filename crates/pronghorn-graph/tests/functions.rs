@@ -175,8 +175,9 @@ fn reciprocals_are_close() {
 /// error counts over its value.
 #[test]
 fn inverse_roots_are_close() {
-    let function = Function::InverseRoot { epsilon: 1e-6 };
-    for costly in [false, true] {
+    for (costly, scale) in [(false, 1.0), (true, 1.0), (true, 0.25), (false, 0.866)] {
+        let epsilon = 1e-6;
+        let function = Function::InverseRoot { epsilon, scale };
         for (low, high, tables, allowed) in [
             (0.5, 2.0, 1, 0.004),
             (3e-4, 0.004, 1, 0.01),
@@ -188,7 +189,7 @@ fn inverse_roots_are_close() {
             let (fixed, x, net) = network(function, low, high, 10, costly);
             let is_table = |op: &FixedOp| matches!(op, FixedOp::Activation(ActivationOp::Table(_)));
             let found = fixed.nodes.iter().filter(|node| is_table(&node.op)).count();
-            assert_eq!(found, tables, "{low}..{high}");
+            assert_eq!(found, tables, "{low}..{high}, {scale}");
             let (integers, _) = oracle::quantise_input(fixed.input(), &x).unwrap();
             let roots = oracle::evaluate(&fixed, &integers, 1).unwrap();
             let wanted = float::evaluate(&net.graph, &x, 1).unwrap();
@@ -199,7 +200,7 @@ fn inverse_roots_are_close() {
             };
             let squares: f64 = roots.iter().zip(&wanted).map(square).sum();
             let error = (squares / VALUES as f64).sqrt();
-            assert!(error < allowed, "{low}..{high}, {costly}: {error}");
+            assert!(error < allowed, "{low}..{high}, {costly}, {scale}: {error}");
         }
     }
 }
@@ -207,7 +208,10 @@ fn inverse_roots_are_close() {
 /// Beyond the samples it goes on a little, and then stays.
 #[test]
 fn inverse_roots_go_on_beyond_the_samples() {
-    let function = Function::InverseRoot { epsilon: 1e-6 };
+    let function = Function::InverseRoot {
+        epsilon: 1e-6,
+        scale: 1.0,
+    };
     for costly in [false, true] {
         let (fixed, ..) = network(function, 0.25, 1.0, 10, costly);
         let mut beyond = vec![0.2; VALUES];

@@ -28,7 +28,10 @@ fn network(channels: usize, factor: f32) -> Net {
     let filled = net.pad(square, [0; 3], [full - channels, 0, 0]);
     let square = mean(&mut net, filled);
     let epsilon = 1e-3;
-    let function = Function::InverseRoot { epsilon };
+    let function = Function::InverseRoot {
+        epsilon,
+        scale: 1.0,
+    };
     let root = net.same(Op::Function { function }, square);
     let shape = net.shape(centred);
     let product = net.push(Op::Multiply, &[centred, root], shape);

@@ -551,6 +551,99 @@ fn last_affine(net: &mut Net, value: usize) -> usize {
     net.same(Op::Affine { mul, add }, value)
 }
 
+/// What of a kernel meets padding alone is cut, with its padding.
+#[test]
+fn kernels_are_as_large_as_what_they_meet() {
+    let window = |kernel, dilation, padding: [usize; 4], stride| Window {
+        kernel,
+        dilation,
+        padding,
+        stride,
+    };
+    for (given, wanted) in [
+        (
+            window([3, 3], [9, 9], [9; 4], [1, 1]),
+            Window::plain([1, 1]),
+        ),
+        (
+            window([3, 3], [9, 4], [9, 4, 9, 4], [1, 1]),
+            window([1, 3], [1, 4], [0, 4, 0, 4], [1, 1]),
+        ),
+        (
+            window([11, 5], [1, 1], [5, 2, 5, 2], [1, 1]),
+            window([9, 5], [1, 1], [4, 2, 4, 2], [1, 1]),
+        ),
+        (
+            window([4, 3], [7, 1], [7, 1, 14, 1], [2, 2]),
+            window([1, 3], [1, 1], [0, 1, 0, 1], [2, 2]),
+        ),
+        (
+            window([3, 3], [1, 1], [1; 4], [1, 1]),
+            window([3, 3], [1, 1], [1; 4], [1, 1]),
+        ),
+    ] {
+        for groups in [1, 2] {
+            let mut net = Net::new(&[2, 5, 6], 4);
+            net.conv(0, 4, given.clone(), groups);
+            assert_eq!(left(&net), ["Input", "Conv"]);
+            let Op::Conv { window, .. } = &passes::run(&net.graph).nodes[1].op else {
+                panic!("it is no convolution");
+            };
+            assert_eq!(*window, wanted, "{given:?}");
+        }
+    }
+}
+
+proptest! {
+    /// Any kernel, padding and stride.
+    #[test]
+    fn trimmed_kernels_make_the_same(
+        kernel in 1..6usize, dilation in 1..9usize, stride in 1..4usize,
+        before in 0..12usize, after in 0..12usize, seed in 0..99u64,
+    ) {
+        let window = Window {
+            kernel: [kernel, 2],
+            dilation: [dilation, 1],
+            stride: [stride, 1],
+            padding: [before, 0, after, 1],
+        };
+        if window.output([5, 4]).is_ok() {
+            let mut net = Net::new(&[2, 5, 4], seed);
+            net.conv(0, 3, window, 1);
+            left(&net);
+        }
+    }
+}
+
+/// A network's own summands and factors of one number stay such: they tell nothing of weights.
+#[test]
+fn affine_maps_in_a_row_keep_what_is_none() {
+    let factor = |factors: [Option<Vec<f32>>; 2]| {
+        let mut net = Net::new(&[3, 4, 5], 1);
+        let mut value = 0;
+        for factors in factors {
+            let summands = net.random.reals(60, 0.5, 1.5);
+            let add = Some(net.tensor(&[60], summands));
+            let mul = factors.map(|factors| net.tensor(&[factors.len()], factors));
+            value = net.same(Op::Affine { mul, add }, value);
+        }
+        assert_eq!(left(&net), ["Input", "Affine"]);
+        let graph = passes::run(&net.graph);
+        match &graph.nodes[1].op {
+            Op::Affine { mul, .. } => mul.as_ref().map(|mul| graph.tensors[mul].data.to_vec()),
+            op => panic!("{op:?}"),
+        }
+    };
+    assert_eq!(factor([None, None]), None);
+    assert_eq!(factor([Some(vec![-1.0]), None]), Some(vec![-1.0]));
+    assert_eq!(factor([Some(vec![-1.0]), Some(vec![-1.0])]), None);
+    // By chance.
+    let product = factor([Some(vec![-0.5]), Some(vec![2.0])]);
+    assert_eq!(product, Some(vec![-1.0; 60]));
+    let trained = factor([None, Some(vec![2.0, 3.0, 4.0])]);
+    assert_eq!(trained.map(|factors| factors.len()), Some(60));
+}
+
 #[test]
 fn transpositions_around_channels_last_cancel() {
     let mut net = Net::new(&[3, 4, 5], 1);

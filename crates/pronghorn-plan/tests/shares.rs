@@ -516,6 +516,28 @@ fn trained_weights_that_are_alike_are_no_constants() {
     }
 }
 
+/// `(x + a mean(x))^2`: a plan tells the factors of its sums, so that `a` is none of them unless it
+/// is a sign.
+#[test]
+fn factors_of_means_are_no_part_of_a_plan() {
+    let nodes = r#"{"name":"means","output":7,"nodes":[
+        {"name":"x","op":{"kind":"input"},"inputs":[],"shape":[2,4,4]},
+        {"name":"relu","op":{"kind":"relu"},"inputs":[0],"shape":[2,4,4]},
+        {"name":"mean","op":{"kind":"global_average_pool"},"inputs":[1],"shape":[2,1,1]},
+        {"name":"factor","op":{"kind":"affine","mul":"mul","add":null},"inputs":[2],"shape":[2,1,1]},
+        {"name":"rows","op":{"kind":"take","axis":1,"indices":[0,0,0,0]},"inputs":[3],"shape":[2,4,1]},
+        {"name":"all","op":{"kind":"take","axis":2,"indices":[0,0,0,0]},"inputs":[4],"shape":[2,4,4]},
+        {"name":"sum","op":{"kind":"add"},"inputs":[1,5],"shape":[2,4,4]},
+        {"name":"square","op":{"kind":"square"},"inputs":[6],"shape":[2,4,4]}]}"#;
+    for (factor, layers) in [(-1.0, 0), (-0.71, 1), (1.3, 1)] {
+        let mul = ("mul".to_string(), Tensor::new([1], vec![factor]));
+        let graph = Graph::from_json(nodes, [mul].into()).expect("it is valid");
+        let plan = shared(&graph, Engine::Coefficient, None).plan;
+        let found = kinds(&plan).into_iter().filter(|&kind| kind == "layer");
+        assert_eq!(found.count(), layers, "{factor}");
+    }
+}
+
 /// The kinds of a plan's steps, a word each.
 fn kinds(plan: &CheckedPlan) -> Vec<&'static str> {
     let kind = |step: &Step| match &step.kind {

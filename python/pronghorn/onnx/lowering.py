@@ -69,6 +69,9 @@ SEVERAL = 3
 HIDDEN = ("Cast", "Dropout", "Flatten", "Identity", "Reshape", "Shape", "Size", "Squeeze", "Unsqueeze")
 """Operators that take a batch behind dimensions of size 1, as those do that work element by element."""
 
+LONG = 4096
+"""A value that is repeated more often is repeated in two steps."""
+
 MOVED = ("affine", "reshape", "take", "transpose")
 """Nodes of the graph whose values are those of their input, at most scaled and moved."""
 
@@ -212,7 +215,7 @@ class Lowering:
         if name not in self.values:
             problem = f"its input {position} ({name or 'absent'}) is a constant, not a value"
             site.fail(problem, "swap its inputs, or fold the constant into the weights")
-        if name in self.quantised and site.operator != "DequantizeLinear":
+        if name in self.quantised and site.node.op_type != "DequantizeLinear":
             site.fail(f"its input {name!r} is quantised", f"put a DequantizeLinear before it, or {FLOAT_MODEL}")
         return self._usable(site, self.values[name]), self.masks.get(name)
 
@@ -600,7 +603,7 @@ class Lowering:
         inner = [*value.inner[:axis], count, *value.inner[axis + 1 :]]
         self._bounded(site, inner)
         indices = [int(source(place)) for place in range(count)]
-        if indices == list(range(value.inner[axis])):
+        if count == value.inner[axis] and indices == list(range(count)):
             return value
         made = self.nodes[value.index]
         is_of_two = value.index in self.shares and made["op"]["kind"] == "function"
@@ -608,6 +611,12 @@ class Lowering:
             # One of two shares is a Sigmoid, which at the end is the client's.
             before = self.take(site, self._read_by(made), axis, count, source)
             return self.emit(site, {"kind": "sigmoid"}, [before], inner)
+        part = _near_root(count) if value.inner[axis] == 1 and count > LONG else 1
+        if part > 1:
+            # The plan has a number for each place of a selection.
+            rows = self.take(site, value, axis, part, lambda _: 0)
+            apart = self.reshape(site, rows, (*inner[:axis], part, 1, *inner[axis + 1 :]))
+            return self.reshape(site, self.take(site, apart, axis + 1, count // part, lambda _: 0), inner)
         return self.emit(site, {"kind": "take", "axis": axis, "indices": indices}, [value], inner)
 
     def zeros_around(self, site: Site, value: Value, before: Sequence[int], after: Sequence[int]) -> Value:
@@ -669,7 +678,10 @@ class Lowering:
         return self.emit(site, {"kind": "relu"}, [value], value.inner)
 
     def affine(self, site: Site, value: Value, mul: Array | float = 1.0, add: Array | float = 0.0) -> Value:
-        """`value * mul + add`, with constants broadcast as ONNX does."""
+        """`value * mul + add`, with constants broadcast as ONNX does.
+
+        A factor of -1 that is no array is the network's own, and the plan tells it. Of an array it may be trained.
+        """
         factors = {"mul": np.asarray(mul, np.float32), "add": np.asarray(add, np.float32)}
         shapes: list[Shape] = [array.shape for array in factors.values()]
         try:
@@ -686,6 +698,9 @@ class Lowering:
         op: dict[str, Any] = {"kind": "affine", "mul": None, "add": None}
         for role, neutral in (("mul", 1.0), ("add", 0.0)):
             compact = _compact(self.floats(site, factors[role], role), shape if value.batched else (1, *shape))
+            if role == "mul" and compact.size == 1 and compact[0] == -1 and not isinstance(mul, int | float):
+                channels = next(iter(value.inner), 1)
+                compact = np.full(channels if channels > 1 else math.prod(value.inner), compact[0])
             if compact.size > 1 or compact[0] != neutral:
                 op[role] = self.tensor(site, role, compact)
         if not (op["mul"] or op["add"]):
@@ -737,6 +752,11 @@ class Lowering:
         op = {"kind": "function", "function": {"name": name, **parameters}}
         return self.emit(site, op, [value], value.inner)
 
+    def inverse_root(self, site: Site, value: Value, epsilon: float, scale: float = 1.0) -> Value:
+        """`scale / sqrt(value + epsilon)`, where `value` is at least zero."""
+        epsilon, scale = (float(np.float32(number)) for number in (epsilon, scale))
+        return self.function(site, value, "inverse_root", epsilon=epsilon, scale=scale)
+
     def root(self, site: Site, value: Value) -> Value:
         """The square root: the client's at the end of the model."""
         if self.is_within(site):
@@ -748,7 +768,7 @@ class Lowering:
         node = self.nodes[value.index]
         if node["op"].get("function", {}).get("name") == "sqrt":
             squared = Value(node["inputs"][0], value.shape)
-            return self.function(site, squared, "inverse_root", epsilon=LEAST_EPSILON)
+            return self.inverse_root(site, squared, LEAST_EPSILON)
         return self.function(site, value, "reciprocal", scale=1.0)
 
     def clip(self, site: Site, value: Value, low: float | None, high: float | None) -> Value:
@@ -763,6 +783,11 @@ class Lowering:
         if any(bound is not None and not math.isfinite(bound) for bound in (low, high)):
             site.fail(f"its bounds are {low} and {high}", "make them numbers")
         return self.emit(site, {"kind": "clip", "min": low, "max": high}, [value], value.inner)
+
+
+def _near_root(count: int) -> int:
+    """The largest divisor of a number up to its square root."""
+    return next(part for part in range(math.isqrt(count), 0, -1) if count % part == 0)
 
 
 def _compact(array: Floats, shape: Shape) -> Floats:

@@ -82,7 +82,10 @@ fn merge(graph: &mut Graph, second: usize) -> Option<()> {
             constants(graph, second, count)?,
         ))
     };
-    let ((m1, a1), (m2, a2)) = both(channels).or_else(|| both(channels * length))?;
+    let sign = sign(graph, first).zip(sign(graph, second));
+    // One number stands for the network's own sign alone, not for a product that is -1 by chance.
+    let by_channel = (channels > 1 || sign.is_some()).then(|| both(channels));
+    let ((m1, a1), (m2, a2)) = by_channel.flatten().or_else(|| both(channels * length))?;
     let mul = m1.iter().zip(&m2).map(|(m1, m2)| m1 * m2);
     let add = a1
         .iter()
@@ -91,7 +94,12 @@ fn merge(graph: &mut Graph, second: usize) -> Option<()> {
         .map(|((a1, m2), a2)| a1 * m2 + a2);
     let (mul, add) = (tensor(&[m1.len()], mul)?, tensor(&[a1.len()], add)?);
     let name = graph.nodes[second].name.clone();
-    let mul = Some(insert(graph, &name, "mul", mul));
+    let mul = match sign.map(|(first, second)| first * second) {
+        Some(1.0) => None,
+        Some(sign) => Some(Tensor::new([1], vec![sign])),
+        None => Some(mul),
+    };
+    let mul = mul.map(|mul| insert(graph, &name, "mul", mul));
     let add = Some(insert(graph, &name, "add", add));
     let inputs = graph.nodes[first].inputs.clone();
     let node = &mut graph.nodes[second];
@@ -101,6 +109,19 @@ fn merge(graph: &mut Graph, second: usize) -> Option<()> {
         ..node.clone()
     };
     Some(())
+}
+
+/// The sign that an affine node gives all elements where that is all its factor: 1 where it has
+/// none.
+fn sign(graph: &Graph, affine: usize) -> Option<f32> {
+    match &graph.nodes[affine].op {
+        Op::Affine { mul: None, .. } => Some(1.0),
+        Op::Affine { mul: Some(mul), .. } => match graph.data(mul) {
+            &[factor] if factor.abs() == 1.0 => Some(factor),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// `(W x + b) * m + a = (m W) x + (b m + a)`, row by row: always exact.

@@ -10,6 +10,9 @@ use crate::{
 /// the same way everywhere.
 const AVERAGE_BITS: std::ops::RangeInclusive<u32> = 8..=10;
 
+/// What is added to an exact sum, mostly at most, before its low bits are dropped: half of a unit.
+const MOST_ROUNDED_UP: i64 = 1 << 25;
+
 impl Builder<'_> {
     /// A mean over windows: a sum, with factors where a count is no power of two. Large windows are
     /// summed in stages, and else the input is rounded as far as it must be.
@@ -119,9 +122,14 @@ impl Builder<'_> {
         self.mean_factor().unwrap_or(1.0)
     }
 
-    /// Whether sums of `value` in this range need no rounding before. Exact ones may take all bits.
+    /// Whether sums of `value` in this range need no rounding before. Exact ones may take all bits,
+    /// but for what is added to round them.
     fn has_room_for(&self, value: usize, sums: Interval) -> bool {
-        self.has_room(sums) || (self.is_exact(value) && sums.fit().is_some())
+        let rounded_up = Interval {
+            high: sums.high.saturating_add(MOST_ROUNDED_UP),
+            ..sums
+        };
+        self.has_room(sums) || (self.is_exact(value) && rounded_up.fit().is_some())
     }
 
     /// What a pooling divides by at each position; one number where it is the same everywhere.

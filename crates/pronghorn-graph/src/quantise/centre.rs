@@ -91,10 +91,10 @@ impl Centring {
             found.next().is_none().then_some(first)
         };
         let way = &back[1..back.len() - 1];
-        let takes = way
+        let repeats = way
             .iter()
-            .take_while(|&&at| matches!(graph.nodes[at].op, Op::Take { .. }));
-        let negated = 1 + takes.count();
+            .take_while(|&&at| matches!(graph.nodes[at].op, Op::Take { .. } | Op::Reshape));
+        let negated = 1 + repeats.count();
         let pool = place(|op| *op == Op::GlobalAveragePool)?;
         let is_take = |&at: &usize| matches!(graph.nodes[at].op, Op::Take { .. });
         if back[negated..back.len() - 1].iter().any(is_take) || pool <= negated {
@@ -112,15 +112,15 @@ impl Centring {
     }
 }
 
-/// The factor of an affine map that is one number for all elements, near 1 or -1, without a
-/// summand.
+/// The factor of an affine map that is 1 or -1 for all elements, without a summand. Another one
+/// may be trained, and a plan tells the factors of its sums.
 fn scalar(graph: &Graph, affine: usize) -> Option<f64> {
     match &graph.nodes[affine].op {
         Op::Affine {
             mul: Some(mul),
             add: None,
         } => match graph.data(mul) {
-            &[factor] if (0.5..=2.0).contains(&factor.abs()) => Some(factor.into()),
+            &[factor] if factor.abs() == 1.0 => Some(factor.into()),
             _ => None,
         },
         _ => None,

@@ -7,6 +7,7 @@
 use super::{QuantiseError, builder::Builder};
 use crate::{
     fixed::{FixedOp, Linear, LocalOp, ValueSpec},
+    geometry::Window,
     graph::Op,
 };
 
@@ -59,7 +60,17 @@ impl Builder<'_> {
         }
         let value = self.requantise(self.place[input], wanted, layer.range())?;
         let fraction = self.nodes[value].value.fraction_bits;
-        let (linear, results) = layer.integers(precision.weight_bits, fraction);
+        let (mut linear, results) = layer.integers(precision.weight_bits, fraction);
+        let value = match self.is_negation() && precision.low_bits.is_none() {
+            true => {
+                linear
+                    .weights
+                    .iter_mut()
+                    .for_each(|weight| *weight = -*weight);
+                self.negated(value)?
+            }
+            false => value,
+        };
         let coarsest = results.iter().min().copied().unwrap_or(0);
         let place = match precision.low_bits {
             None => {
@@ -85,7 +96,8 @@ impl Builder<'_> {
     fn operator(&self, linear: Linear, value: usize) -> FixedOp {
         let shape = &self.graph.nodes[self.current].shape;
         let is_alike = *shape == self.nodes[value].value.shape;
-        match self.adds_constants() && is_alike && linear.shifts_alone().is_some() {
+        let is_public = self.adds_constants() || self.is_negation();
+        match is_public && is_alike && linear.shifts_alone().is_some() {
             true => FixedOp::Constants(linear),
             false => FixedOp::Linear(linear),
         }
@@ -107,6 +119,39 @@ impl Builder<'_> {
     fn adds_constants(&self) -> bool {
         let op = &self.graph.nodes[self.current].op;
         matches!(op, Op::Affine { mul: None, .. })
+    }
+
+    /// Whether the current node changes the sign of all values, and may add constants. Networks
+    /// write this so for `1 - x`, and one factor of exactly -1 is not one that was trained.
+    fn is_negation(&self) -> bool {
+        match &self.graph.nodes[self.current].op {
+            Op::Affine { mul: Some(mul), .. } => *self.graph.data(mul) == [-1.0],
+            _ => false,
+        }
+    }
+
+    /// A fixed-point value with the other sign: a sum of one place each, times -1.
+    fn negated(&mut self, value: usize) -> Result<usize, QuantiseError> {
+        let name = self.graph.nodes[self.current].name.clone();
+        let ValueSpec {
+            shape,
+            fraction_bits,
+            ..
+        } = self.nodes[value].value.clone();
+        let image = vec![shape[0], shape[1..].iter().product(), 1];
+        let sign = LocalOp::SumPool {
+            window: Window::plain([1, 1]),
+            multipliers: vec![-1],
+        };
+        let steps = [
+            (LocalOp::Reshape, &image),
+            (sign, &image),
+            (LocalOp::Reshape, &shape),
+        ];
+        steps.into_iter().try_fold(value, |value, (op, shape)| {
+            let op = FixedOp::Local(op);
+            self.push_as(name.clone(), op, vec![value], shape.clone(), fraction_bits)
+        })
     }
 
     /// A layer as two, of the high digits of its weights and of the low ones, of `bits` bits.

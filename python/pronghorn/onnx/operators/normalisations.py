@@ -144,7 +144,7 @@ def _last_axes(lowering: Lowering, site: Site) -> tuple[Value, list[int]]:
 def of_unit_length(lowering: Lowering, site: Site, value: Value, axis: int) -> Value:
     """`x / sqrt(sum(x^2))` over an axis (batch counted); zeros stay zeros."""
     count = value.shape[axis]
-    return normalised(lowering, site, value, [axis], 0.0, np.full(count, 1 / math.sqrt(count)), centred=False)
+    return normalised(lowering, site, value, [axis], 0.0, centred=False, scale=1 / math.sqrt(count))
 
 
 def of_sum_one(lowering: Lowering, site: Site, value: Value, axis: int) -> Value:
@@ -167,6 +167,7 @@ def normalised(
     mul: Array | None = None,
     add: Array | None = None,
     centred: bool = True,
+    scale: float = 1.0,
 ) -> Value:
     """`(x - mean) / sqrt(mean((x - mean)^2) + epsilon)` over axes (batch counted, rising), times `mul`, plus `add`.
 
@@ -179,11 +180,12 @@ def normalised(
         mul: a factor for each element of the axes, in their order.
         add: a summand for each.
         centred: whether the mean is subtracted.
+        scale: a factor that the plan tells.
     """
     lowering.keeps_images(site, value, axes)
     if not value.batched:
         raised, behind = Value(value.index, (1, *value.shape)), [axis + 1 for axis in axes]
-        made = normalised(lowering, site, raised, behind, epsilon, mul, add, centred)
+        made = normalised(lowering, site, raised, behind, epsilon, mul, add, centred, scale)
         return lowering.in_shape_of(value, made)
     if not axes:
         site.fail("it normalises over no axis", "name the axes of the features")
@@ -194,7 +196,7 @@ def normalised(
     if parts:
         # Rows of their own have a size of their own: at one scale for all, the smaller ones have no digits.
         taken = [lowering.take(site, value, 0, len(part), part.__getitem__) for part in parts]
-        each = [normalised(lowering, site, part, axes, epsilon, mul, add, centred) for part in taken]
+        each = [normalised(lowering, site, part, axes, epsilon, mul, add, centred, scale) for part in taken]
         return lowering.emit(site, {"kind": "concat", "axis": 0}, each, value.inner)
     order = [axis - 1 for axis in (*axes, *(a for a in range(1, len(value.shape)) if a not in axes))]
     first = lowering.transpose(site, value, order)
@@ -203,7 +205,7 @@ def normalised(
     if centred:
         below = lowering.affine(site, mean(lowering, site, rows, [1], keep=True), mul=-1.0)
         rows = lowering.plus(site, rows, below)
-    made = _of_rows(lowering, site, rows, max(epsilon, LEAST_EPSILON), mul, add)
+    made = _of_rows(lowering, site, rows, max(epsilon, LEAST_EPSILON), scale, mul, add)
     back = lowering.reshape(site, made, first.inner)
     return lowering.transpose(site, back, [order.index(axis) for axis in range(len(order))])
 
@@ -233,17 +235,18 @@ def _rows_apart(lowering: Lowering, value: Value) -> list[range]:
 
 
 def _of_rows(
-    lowering: Lowering, site: Site, rows: Value, epsilon: float, mul: Array | None, add: Array | None
+    lowering: Lowering, site: Site, rows: Value, epsilon: float, scale: float, mul: Array | None, add: Array | None
 ) -> Value:
-    """A value divided by the root of its mean square over its first dimension."""
+    """A value times `scale`, divided by the root of its mean square over its first dimension."""
     count, ones = rows.inner[0], [1] * (len(rows.inner) - 1)
     # The mean square, but for a part.
     square, full = filled_mean(lowering, site, lowering.times(site, rows, rows), 1, keep=True)
     part = count / full
-    root = lowering.function(site, square, "inverse_root", epsilon=float(np.float32(epsilon * part)))
+    # Roots are few: as a part of them a factor costs nothing.
+    root = lowering.inverse_root(site, square, epsilon * part, scale * math.sqrt(part))
     product = lowering.times(site, rows, root)
     factor, summand = (np.reshape(1.0 if a is None else a, (1, -1, *ones)) for a in (mul, add))
-    return lowering.affine(site, product, math.sqrt(part) * factor, 0.0 if add is None else summand)
+    return lowering.affine(site, product, factor, 0.0 if add is None else summand)
 
 
 def _of_channels(lowering: Lowering, site: Site, value: Value, constants: list[Floats], parts: int) -> Value:
