@@ -43,6 +43,9 @@ WARN = 0.05
 REFUSE = 0.5
 """A network that differs by more is another one."""
 
+MOST_ROUNDED = 0.5
+"""Integers of a quantised model that do more are told."""
+
 MOST_CLASSES = 0.2
 """So is one that has another class for more of the inputs than this part."""
 
@@ -67,9 +70,9 @@ class _Difference:
 def compare(imported: ImportedModel, native: _native.Model, samples: Floats | None, stacklevel: int) -> None:
     """Compares the imported network with the file on some samples.
 
-    Quantised models round within and are not compared, and nothing is where onnxruntime is absent or cannot run the
-    model. That images are kept apart is, of all models whose batch may move. Of models that end in classes, classes
-    are compared, but those that rounding alone changes.
+    Quantised models round within, so that only a large difference is told, of samples alone. Nothing is compared where
+    onnxruntime is absent or cannot run the model. That images are kept apart is, of all models whose batch may move.
+    Of models that end in classes, classes are compared, but those that rounding alone changes.
 
     Raises:
         UnsupportedModelError: they are different networks, or the file mixes images.
@@ -84,7 +87,7 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
             "keep the images of a batch apart, or export with a batch of 1",
         )
     weights = sum(tensor.nbytes for tensor in imported.tensors.values())
-    if imported.is_quantised or weights > MOST_WEIGHTS:
+    if weights > MOST_WEIGHTS or (imported.is_quantised and samples is None):
         return
     try:
         wanted = _by_file(imported, images)
@@ -102,9 +105,14 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
         return native.run_float(nearby(images), None).reshape(found.shape)
 
     if imported.takes_class or "arg_max" in imported.finish:
+        if imported.is_quantised:
+            return
         differs = found != wanted
         if differs.any():
             _tell_classes(differs & (found == beside()), stacklevel + 1)
+        return
+    if imported.is_quantised:
+        _tell_integers(imported, wanted, found, stacklevel + 1)
         return
     worst = _worst(imported, wanted, found, found)
     worst = worst if worst.error <= WARN else _worst(imported, wanted, found, beside())
@@ -112,6 +120,19 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
         _tell_unknown(imported, wanted, stacklevel + 1)
     if worst.error > WARN:
         _tell(worst, len(images), stacklevel + 1)
+
+
+def _tell_integers(imported: ImportedModel, wanted: Floats, found: Floats, stacklevel: int) -> None:
+    """Warns where the integers of a file do more than Pronghorn's reading, which leaves them out."""
+    heads = zip(_outputs(imported, wanted).values(), _outputs(imported, found).values(), strict=True)
+    error = max(float(relative_error(of_head, own)) for own, of_head in heads)
+    if error > MOST_ROUNDED:
+        text = (
+            f"on {len(wanted)} samples the results of the file are {error:.2g} of their spread away from Pronghorn's "
+            "reading of it, which leaves its rounding to integers out: the rounding is coarse, or integers cut values "
+            "off in the place of a Clip\n  what to do: load the float model; Pronghorn quantises it itself"
+        )
+        warnings.warn(text, PrecisionWarning, stacklevel=stacklevel + 1)
 
 
 def _tell_classes(differs: npt.NDArray[np.bool_], stacklevel: int) -> None:
