@@ -88,24 +88,9 @@ def _export_stock(network: Network, path: Path, inputs: Floats) -> None:
             options = {"weights_backbone": None}
         model = torchvision.models.get_model(network.name, weights=None, **options)
         if network.name in SEGMENTING:
-            model = _only_scores(model)
+            # Without the names of its results.
+            model.register_forward_hook(lambda _model, _images, results: results["out"])
     small.write(model, path, inputs, network.exporter == "dynamo")
-
-
-def _only_scores(model: Any) -> Any:
-    """A network that segments, without the names of its results."""
-    import torch
-
-    class Scores(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            scores: torch.Tensor = self.model(images)["out"]
-            return scores
-
-    return Scores()
 
 
 def _networks(exporter: str, source: str, names: str) -> list[Network]:
