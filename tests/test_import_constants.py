@@ -145,3 +145,19 @@ def test_trained_signs_are_no_part_of_a_plan(shape: tuple[object, ...]) -> None:
     assert "engine" in steps(layer, trained)
     parts = {"w": np.full(sizes, -0.5, np.float32), "v": np.full(sizes, 2, np.float32), "b": floats(*sizes)}
     assert "engine" in steps([node("Mul", "r w", "l"), node("Mul", "l v", "m"), layer[1]], parts)
+
+
+@pytest.mark.parametrize("trust", ["two-party", "client-aided"])
+def test_the_sign_of_one_number_changes(trust: str) -> None:
+    """A value of an image that has no dimension left."""
+    nodes = [
+        node("ReduceMax", "x", "r", axes=[1], keepdims=0),
+        node("Neg", "r", "n"),
+        node("Abs", "n", "a"),
+        node("Sub", "one a", "y"),
+    ]
+    samples = floats(20, 4)
+    loaded = pronghorn.load(model(nodes, ("N", 4), {"one": np.float32(1)}, opset=13), samples=samples)
+    report = loaded.verify(samples[:2], trust=trust)
+    assert report.disagreements == 0
+    assert loaded.plan(trust).expected_error.error < 0.1

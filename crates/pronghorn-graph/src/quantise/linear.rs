@@ -63,10 +63,8 @@ impl Builder<'_> {
         let (mut linear, results) = layer.integers(precision.weight_bits, fraction);
         let value = match self.is_negation() && precision.low_bits.is_none() {
             true => {
-                linear
-                    .weights
-                    .iter_mut()
-                    .for_each(|weight| *weight = -*weight);
+                let weights = linear.weights.iter_mut();
+                weights.for_each(|weight| *weight = weight.saturating_neg());
                 self.negated(value)?
             }
             false => value,
@@ -122,7 +120,7 @@ impl Builder<'_> {
     }
 
     /// Whether the current node changes the sign of all values, and may add constants. Networks
-    /// write this so for `1 - x`, and one factor of exactly -1 is not one that was trained.
+    /// write this so for `1 - x`. Trained factors that are all -1 come as several.
     fn is_negation(&self) -> bool {
         match &self.graph.nodes[self.current].op {
             Op::Affine { mul: Some(mul), .. } => *self.graph.data(mul) == [-1.0],
@@ -138,7 +136,8 @@ impl Builder<'_> {
             fraction_bits,
             ..
         } = self.nodes[value].value.clone();
-        let image = vec![shape[0], shape[1..].iter().product(), 1];
+        let channels = shape.first().copied().unwrap_or(1);
+        let image = vec![channels, shape.iter().skip(1).product(), 1];
         let sign = LocalOp::SumPool {
             window: Window::plain([1, 1]),
             multipliers: vec![-1],
