@@ -15,7 +15,7 @@ use crate::{
 pub const MAGIC: [u8; 8] = *b"PRONGHRN";
 
 /// The protocol version of this crate.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// The client's first message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,7 +258,7 @@ mod tests {
     fn layout() {
         assert_eq!(
             HELLO.encode(),
-            [&b"PRONGHRN\x06\x00\x02\x01"[..], &[7; 32], &[0]].concat()
+            [&b"PRONGHRN\x07\x00\x02\x01"[..], &[7; 32], &[0]].concat()
         );
         let model = |text: &str| Some(text.parse().expect("it is a name"));
         for (text, bytes) in [
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(
             hello.encode(),
             [
-                &b"PRONGHRN\x06\x00\x02"[..],
+                &b"PRONGHRN\x07\x00\x02"[..],
                 &[9; 32],
                 &[5, 0xac, 2, 0, 4],
                 &[8; 16],
@@ -292,7 +292,7 @@ mod tests {
             ]
             .concat()
         );
-        assert_eq!(ListingRequest.encode(), b"PRONGHRN\x06\x00");
+        assert_eq!(ListingRequest.encode(), b"PRONGHRN\x07\x00");
         let listed = Listed {
             model: ModelId::of_plan("ab"),
             trust: TrustLevel::Encrypted,
@@ -303,7 +303,7 @@ mod tests {
         };
         assert_eq!(
             listing.encode(),
-            [&b"PRONGHRN\x06\x00\x01\x02ab\x011\x01"[..], &[9; 32]].concat()
+            [&b"PRONGHRN\x07\x00\x01\x02ab\x011\x01"[..], &[9; 32]].concat()
         );
         let begin = |prepared| {
             encode(&Begin {

@@ -73,7 +73,7 @@ fn another_version_is_refused_by_both_names() {
         &running,
         raw,
         ErrorCode::Version,
-        "version 6 of the protocol, the peer version 4660",
+        "version 7 of the protocol, the peer version 4660",
     );
 }
 

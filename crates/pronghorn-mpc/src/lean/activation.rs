@@ -190,8 +190,10 @@ pub fn input_width(activation: &Activation<'_>, low: i64, high: i64) -> u32 {
                 let bound = bound.saturating_mul(1 << shift);
                 width([low.saturating_sub(bound), high.saturating_sub(bound)])
             };
+            let held = [low, high].map(|end| (end >> shift).clamp(least, most));
             match (low >> shift < least, high >> shift > most) {
                 (false, false) => 1,
+                _ if held[1] - held[0] == 1 => differences(held[1]),
                 (true, false) => differences(least),
                 (false, true) => differences(most).max(differences(most + 1)),
                 // Bits above the lowest ones tell what is inside.
@@ -418,6 +420,12 @@ fn own_floor(builder: &mut Builder, word: Word, bits: u32) -> Result<Word, Circu
 }
 
 impl Value {
+    /// Whether the value plus a constant fits its word.
+    fn has_room(&self, builder: &Builder, constant: i64) -> bool {
+        let (low, high) = (self.low + constant, self.high + constant);
+        signed_width(low, high) <= builder.modulus(self.word).bits()
+    }
+
     /// The value plus a constant, in the fewest bits that hold it.
     fn plus(self, builder: &mut Builder, constant: i64) -> Result<Self, CircuitError> {
         self.linear(builder, 1, constant)
@@ -543,6 +551,9 @@ fn clipped(
     }
     match (low < least, high > most) {
         (false, false) => unclipped(builder, value, drop, output),
+        _ if held.1 - held.0 == 1 && value.has_room(builder, -(held.1 << drop)) => {
+            flag(builder, value, drop, held.1, output)
+        }
         (true, false) => {
             let above = value.plus(builder, -(least << drop))?;
             from_below(builder, above, drop, (1, least), output)
@@ -557,6 +568,22 @@ fn clipped(
         }
         (true, true) => within(builder, value, drop, (least, most), output),
     }
+}
+
+/// A clip to two neighbours, as of a comparison: `most` where the value is at least that, else the
+/// one below. The bit of one comparison is all there is.
+fn flag(
+    builder: &mut Builder,
+    value: Value,
+    drop: u32,
+    most: i64,
+    output: Modulus,
+) -> Result<Word, CircuitError> {
+    let above = value.plus(builder, -(most << drop))?;
+    let carry = low_carry(builder, above.word, drop);
+    let is_above = builder.is_positive_above(above.word, drop, carry);
+    let number = builder.number_of(is_above, output);
+    Ok(builder.sum(&[(number, 1)], most - 1, output))
 }
 
 /// Whether bounds hold a power of two of integers.

@@ -56,9 +56,12 @@ fn small_activations_equal_the_oracle() {
         (-1, 30),
         (-40, 1),
         (0, 0),
+        (0, 1),
+        (-1, 0),
+        (3, 4),
     ];
     for guard in GUARDS {
-        for (low, high) in [(-8, 7), (-5, 12), (0, 15), (-31, 3), (-1, 0)] {
+        for (low, high) in [(-8, 7), (-5, 12), (0, 15), (-31, 3), (-1, 0), (-7, 1)] {
             for more in [0, 2] {
                 for shift in [0, 1, 2] {
                     let requantisations = bounds.iter().map(|&(low, high)| (shift, low, high));
@@ -89,6 +92,7 @@ fn small_dithered_activations_follow_their_shares() {
         (1, 6),
         (-1, 30),
         (-40, 1),
+        (0, 1),
         (-99, 99),
     ];
     for (guard, error) in GUARDS {

@@ -34,6 +34,32 @@ fn relus_cost_what_the_design_says() {
     }
 }
 
+/// Of a clip to 0 and 1 a comparison is all: the bit of a sign, and the number that it is.
+#[test]
+fn flags_cost_one_comparison() {
+    for (k, m, most, expected) in FLAGS {
+        let reach = 1i64 << (k - 2);
+        let input = Input {
+            bits: k,
+            prime: None,
+            guard: 0,
+            error: 0,
+            low: -reach,
+            high: reach,
+        };
+        let activation = activation(1, Rectifier::None, Some((0, 0, most)));
+        let output = Modulus::power_of_two(m).unwrap();
+        let program = Program::activation(&activation, input, output).unwrap();
+        assert_eq!(counts(&program), expected, "k={k} m={m} most={most}");
+    }
+}
+
+/// Bits of shares and of results, the upper bound, and what it costs.
+type Flag = (u32, u32, i32, (usize, usize, usize));
+
+/// Clips to 0 and 1, and to 0 to 2, which takes two comparisons.
+const FLAGS: [Flag; 2] = [(20, 8, 1, (136, 30, 5)), (20, 8, 2, (273, 62, 6))];
+
 /// The comparison is of the bits that are left. That of all bits takes 183 and 37.
 #[test]
 fn dithered_relus_cost_half() {
