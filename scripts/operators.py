@@ -56,6 +56,8 @@ class Example:
     shape: tuple[int, ...] = IMAGE
     """Of `v`, batch first."""
     opset: int = 17
+    tables: int = 3
+    """The opset of ai.onnx.ml."""
     before: list[Node] = field(default_factory=list)
     """Nodes between `v` and it."""
     value: str = "v"
@@ -76,6 +78,25 @@ def recurrent(gates: int, **attributes: Any) -> Example:
 
 
 SCALE = [np.float32(0.1), np.int8(0)]
+
+
+def tree(kind: str, targets: int) -> dict[str, Any]:
+    """The attributes of a tree of two comparisons, whose leaves are of a class or a target."""
+    return {
+        "nodes_treeids": [0] * 5,
+        "nodes_nodeids": [0, 1, 2, 3, 4],
+        "nodes_featureids": [0, 1, 0, 0, 0],
+        "nodes_values": [0.5, -0.5, 0.0, 0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ", "BRANCH_LEQ", "LEAF", "LEAF", "LEAF"],
+        "nodes_truenodeids": [1, 2, 0, 0, 0],
+        "nodes_falsenodeids": [4, 3, 0, 0, 0],
+        f"{kind}_treeids": [0] * 3 * targets,
+        f"{kind}_nodeids": [2, 3, 4] * targets,
+        f"{kind}_ids": [target for target in range(targets) for _ in range(3)],
+        f"{kind}_weights": [0.5, -1.0, 2.0] * targets,
+    }
+
+
 SCALES = np.array([1, 1, 2, 2], np.float32)
 POOL = {"kernel_shape": [2, 2]}
 EXAMPLES = {
@@ -190,6 +211,34 @@ EXAMPLES = {
         last=True,
         outputs=("label", "y"),
     ),
+    "ai.onnx.ml.TreeEnsemble": Example(
+        attributes={
+            "nodes_featureids": [0, 1],
+            "nodes_modes": numpy_helper.from_array(np.zeros(2, np.uint8)),
+            "nodes_splits": numpy_helper.from_array(np.array([0.5, -0.5], np.float32)),
+            "nodes_truenodeids": [1, 0],
+            "nodes_trueleafs": [0, 1],
+            "nodes_falsenodeids": [2, 1],
+            "nodes_falseleafs": [1, 1],
+            "tree_roots": [0],
+            "leaf_targetids": [0, 0, 0],
+            "leaf_weights": numpy_helper.from_array(np.array([0.5, -1.0, 2.0], np.float32)),
+            "n_targets": 1,
+        },
+        shape=ROW,
+        tables=5,
+    ),
+    "ai.onnx.ml.TreeEnsembleClassifier": Example(
+        attributes={
+            **tree("class", 2),
+            "classlabels_int64s": [0, 1],
+            "post_transform": "SOFTMAX",
+        },
+        shape=ROW,
+        last=True,
+        outputs=("label", "y"),
+    ),
+    "ai.onnx.ml.TreeEnsembleRegressor": Example(attributes={**tree("target", 1), "n_targets": 1}, shape=ROW),
     "ai.onnx.ml.SVMRegressor": Example(
         attributes={
             "kernel_type": "LINEAR",
@@ -236,7 +285,7 @@ def network(label: str, example: Example) -> onnx.ModelProto:
         [helper.make_tensor_value_info("z" if example.after else "y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
     )
-    others = [helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("com.microsoft", 1)]
+    others = [helper.make_opsetid("ai.onnx.ml", example.tables), helper.make_opsetid("com.microsoft", 1)]
     versions = [helper.make_opsetid("", example.opset), *others]
     proto = helper.make_model(graph, opset_imports=versions, ir_version=10)
     if not example.last:

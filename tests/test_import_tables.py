@@ -276,11 +276,10 @@ def test_normalizers_divide_by_sums_of_magnitudes() -> None:
         import_onnx(table([ml("Normalizer", "x", "y", norm="MAX")]))
 
 
-def test_trees_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedModelError, match="TreeEnsembleRegressor") as caught:
-        import_onnx(table([ml("TreeEnsembleRegressor", "x", "y", n_targets=1)]))
-    assert "linear model" in caught.value.advice
-    assert "decision trees" in str(caught.value)
+def test_support_vectors_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModelError, match="SVMClassifier") as caught:
+        import_onnx(table([ml("SVMClassifier", "x", "label p", classlabels_ints=[0, 1])], "p"))
+    assert "LinearSVC" in caught.value.advice
 
 
 def without_standard_operators(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
@@ -299,8 +298,8 @@ def test_models_of_tables_need_no_standard_operator_set(tmp_path: Path) -> None:
     # The rows of several outputs take standard operators.
     two = [regression, ml("LinearRegressor", "x", "z", coefficients=floats(FEATURES).tolist())]
     assert import_onnx(without_standard_operators(two), output=["y", "z"]).output_shape == (2,)
-    with pytest.raises(UnsupportedModelError, match="decision trees"):
-        import_onnx(without_standard_operators([ml("TreeEnsembleRegressor", "x", "y", n_targets=1)]))
+    with pytest.raises(UnsupportedModelError, match="only regressions with a linear kernel"):
+        import_onnx(without_standard_operators([ml("SVMRegressor", "x", "y", kernel_type="RBF")]))
     with pytest.raises(ModelFileError, match="no graph or no operator set"):
         import_onnx(onnx.ModelProto(ir_version=8, graph=proto.graph))
 

@@ -488,9 +488,12 @@ fn moved(graph: &Graph, node: &Node, features: &[Elements]) -> Elements {
     let of_first = |at: usize| features[first].as_ref().map_or(Few::EMPTY, |all| all[at]);
     let all = |sources: Vec<usize>| Some(sources.into_iter().map(of_first).collect());
     match &node.op {
-        Op::Affine { .. } | Op::Relu | Op::Clip { .. } | Op::LeakyRelu { .. } | Op::Reshape => {
-            features[first].clone()
-        }
+        Op::Affine { .. }
+        | Op::Relu
+        | Op::Clip { .. }
+        | Op::LeakyRelu { .. }
+        | Op::Step
+        | Op::Reshape => features[first].clone(),
         Op::Take { axis, indices } if features[first].is_some() => {
             all(layout::take(shape, *axis, indices))
         }

@@ -123,6 +123,8 @@ pub enum Op {
         /// Slope below zero.
         alpha: f32,
     },
+    /// 1 where `x > 0`, else 0: a comparison that jumps. Its value has no fraction.
+    Step,
     /// A smooth function of each value.
     Function {
         /// The function.
@@ -219,6 +221,7 @@ impl Op {
             Self::Relu => "Relu",
             Self::Clip { .. } => "Clip",
             Self::LeakyRelu { .. } => "LeakyRelu",
+            Self::Step => "Step",
             Self::Function { function } => function.name(),
             Self::Square => "Square",
             Self::Multiply => "Multiply",
@@ -293,6 +296,7 @@ impl Op {
             Self::Relu
                 | Self::Clip { .. }
                 | Self::LeakyRelu { .. }
+                | Self::Step
                 | Self::Function { .. }
                 | Self::Square
                 | Self::MaxPool { .. }

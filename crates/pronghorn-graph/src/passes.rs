@@ -12,6 +12,7 @@ mod pad;
 mod parallel;
 mod pools;
 mod selections;
+mod steps;
 mod taps;
 mod together;
 
@@ -53,7 +54,7 @@ pub enum Joins {
 const MOST_REWRITES: usize = 64;
 
 /// The first joins operators.
-const PASSES: [fn(&mut Graph) -> bool; 12] = [
+const PASSES: [fn(&mut Graph) -> bool; 13] = [
     together::join,
     identity::drop,
     moves::cancel,
@@ -66,6 +67,7 @@ const PASSES: [fn(&mut Graph) -> bool; 12] = [
     dense::fold,
     selections::split,
     parallel::add,
+    steps::scale_rows,
 ];
 
 /// The graph after passes, each as often as it finds anything to do.

@@ -20,6 +20,7 @@ mod precision;
 mod ranges;
 mod rows;
 mod scale;
+mod whole;
 
 use thiserror::Error;
 

@@ -121,3 +121,24 @@ def _with_rare(samples: Floats, columns: list[int]) -> tuple[Floats, npt.NDArray
     rows: Floats = flat[np.linspace(0, len(flat) - 1, len(of_rows)).astype(int)]
     rows[np.arange(len(rows)), of_rows] = [others[at] for at in of_rows]
     return rows.reshape(-1, *samples.shape[1:]), of_rows
+
+
+BEYOND = 1 / 8
+"""How far beyond its thresholds a feature's values are kept apart, as a part of what lies between these."""
+
+
+def within_thresholds(samples: Floats, thresholds: Mapping[int, tuple[float, float]]) -> tuple[Floats, Floats]:
+    """Samples whose features end a little beyond the thresholds they are compared with, and two rows of these ends.
+
+    Comparisons say the same of them. So ranges hold all thresholds, and no value far beyond them takes bits away.
+    """
+    kept = samples.copy()
+    ends = np.repeat(samples[:1], 2, axis=0)
+    for feature, (low, high) in thresholds.items():
+        # Of one threshold alone, the distances of samples tell how far to look.
+        apart = np.abs(samples[:, feature].astype(np.float64) - low)
+        typical = float(np.median(apart[apart > 0])) if (apart > 0).any() else abs(low)
+        room = (high - low) * BEYOND or typical or 1.0
+        ends[:, feature] = low - room, high + room
+        kept[:, feature] = np.clip(samples[:, feature], *ends[:, feature])
+    return kept, ends

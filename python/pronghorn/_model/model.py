@@ -33,7 +33,7 @@ from pronghorn._inputs import (
 from pronghorn._model.comparison import compare
 from pronghorn._model.core import Floats, Progress, Shaped, native_errors
 from pronghorn._model.expected import ExpectedError
-from pronghorn._model.made import WORTHWHILE, Rare, have_results
+from pronghorn._model.made import WORTHWHILE, Rare, have_results, within_thresholds
 from pronghorn._model.options import PlanOptions
 from pronghorn._model.plan import Plan
 from pronghorn._model.report import Report
@@ -498,6 +498,9 @@ class Model(Shaped):
         """The plan, with room for values that samples lack as far as there is."""
         if options.samples is None:
             return self._native.compile(options)
+        if self._imported.thresholds and not self.categories.each:
+            samples, ends = within_thresholds(options.samples, self._imported.thresholds)
+            return self._native.compile(_with_made(options.changed(samples=samples), ends))
         lacking = self.categories.lacking(options.samples)
         lacking = lacking[have_results(lacking, self._native)]
         found = self._with_categories(options, lacking, stacklevel + 1)

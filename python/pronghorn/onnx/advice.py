@@ -47,10 +47,6 @@ UNSUPPORTED = {
         "its classes follow from votes over support vectors",
         "train LinearSVC or LogisticRegression, or a multilayer perceptron",
     ),
-    **dict.fromkeys(
-        ("ai.onnx.ml.TreeEnsemble", "ai.onnx.ml.TreeEnsembleClassifier", "ai.onnx.ml.TreeEnsembleRegressor"),
-        ("decision trees compare private features", "train a linear model or a multilayer perceptron"),
-    ),
     "ThresholdedRelu": ("it jumps", "train it with Relu in its place"),
     "TopK": ("its order is computed from the data", "sort the result"),
     "NonMaxSuppression": ("the number of its results is computed from the data", "suppress in the result"),
@@ -77,7 +73,7 @@ UNSUPPORTED = {
 """Why an operator that is likely to be met is not supported, and what to do."""
 
 DOMAIN_HINTS = {
-    "ai.onnx.ml": "use a linear model or a multilayer perceptron",
+    "ai.onnx.ml": "use a linear model, decision trees or a multilayer perceptron",
     "com.microsoft": "export the model before onnxruntime optimises it",
 }
 """The advice for operators of other domains."""
@@ -89,7 +85,7 @@ KERAS = (
     "tf2onnx.convert.from_keras(model) makes one of older ones"
 )
 
-TREES = "{} makes an ONNX model of it; but decision trees are refused: train a linear model or a multilayer perceptron"
+TREES = "{} makes an ONNX model of it: give that"
 
 EXPORTERS = {
     "catboost": TREES.format("model.save_model('model.onnx', format='onnx')"),

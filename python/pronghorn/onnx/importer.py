@@ -11,7 +11,7 @@ import copy
 import json
 import math
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constan
 from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.integers import has_integers, with_pairs
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
-from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value
+from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value, thresholds
 from pronghorn.onnx.masks import attended, scored
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, before_layers, inside, lower, unsupported
@@ -86,6 +86,8 @@ class ImportedModel:
     """The model's own names of its classes, in the order of its outputs; empty where they are 0, 1 and so on."""
     takes_class: bool = False
     """Whether the result is the class that the output tells, and not the output itself."""
+    thresholds: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """The least and the largest threshold of each feature of a row that comparisons alone read."""
     moves_batch: bool = False
     """Whether the batch, whose size the model leaves open, may move, so that images might be mixed. Then each image
     runs by itself here."""
@@ -257,6 +259,7 @@ def _imported(
         is_quantised=written is not None or any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
         class_names=names if are_indices or len(names) == classes else (),
         moves_batch=one_image and not is_fixed,
+        thresholds=thresholds(lowering) if lowering.compared else {},
     )
 
 

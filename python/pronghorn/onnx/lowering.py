@@ -180,6 +180,8 @@ class Lowering:
     """Its products of exponentials, whose places come first, and 1 over their sum."""
     unscaled: dict[int, int] = field(default_factory=dict)
     """Scores without the factor that their exponentials took over: two of one score share them."""
+    compared: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    """The columns of a row that a layer compares with thresholds, and these."""
     quantised: dict[str, Quantised] = field(default_factory=dict)
     """The results of QuantizeLinear, whose values are kept as the numbers that the integers stand for."""
 
@@ -783,6 +785,33 @@ class Lowering:
         if any(bound is not None and not math.isfinite(bound) for bound in (low, high)):
             site.fail(f"its bounds are {low} and {high}", "make them numbers")
         return self.emit(site, {"kind": "clip", "min": low, "max": high}, [value], value.inner)
+
+
+def thresholds(lowering: Lowering) -> dict[int, tuple[float, float]]:
+    """The least and the largest threshold of each feature, where comparisons alone read the row of them, as it is or
+    scaled column by column. Empty where others read it, too."""
+    found = dict[int, tuple[float, float]]()
+    size = lowering.nodes[0]["shape"]
+    pending: list[tuple[int, Array, Array]] = [(0, np.ones(size), np.zeros(size))]
+    while pending:
+        index, scale, offset = pending.pop()
+        for at, node in enumerate(lowering.nodes):
+            if index not in node["inputs"]:
+                continue
+            if at in lowering.compared:
+                for column, number in lowering.compared[at]:
+                    if scale[column] != 0:
+                        raw = float((number - offset[column]) / scale[column])
+                        low, high = found.get(column, (raw, raw))
+                        found[column] = (min(low, raw), max(high, raw))
+            elif node["op"]["kind"] == "affine" and node["shape"] == size:
+                factor, summand = (lowering.tensors.get(node["op"].get(role)) for role in ("mul", "add"))
+                times: Array = np.ones(1) if factor is None else factor.astype(np.float64)
+                plus: Array = np.zeros(1) if summand is None else summand.astype(np.float64)
+                pending.append((at, scale * times, offset * times + plus))
+            else:
+                return {}
+    return found
 
 
 def _near_root(count: int) -> int:

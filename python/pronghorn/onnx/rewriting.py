@@ -36,6 +36,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     * Means of values that are stacked before the batch: of these values.
     * GatherND and the transpositions around it.
     * ConvTranspose and BatchNormalization: one ConvTranspose, whose weights join `constants`.
+    * A factor of 1 and a summand of 0, as onnxmltools writes them behind probabilities: an Identity.
     * Even powers and magnitudes that are divided by a constant each: of values that are divided by its root.
 
     The replaced nodes stay where others may read them.
@@ -53,6 +54,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
             _gathered(node, makers),
             _normalised(node, makers, constants),
             _columns(node, makers, constants),
+            _neutral(node, constants),
             node,
         )
         return several or [one or next(each for each in ways_of_one if each is not None)]
@@ -89,6 +91,19 @@ def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, 
     made = helper.make_node("Concat", yes.input[:1], node.output, name=node.name or node.output[0], no_and_yes=1)
     made.attribute.extend(node.attribute)
     return made
+
+
+def _neutral(node: NodeProto, constants: Mapping[str, Array]) -> NodeProto | None:
+    """An Identity for a node that changes no value, so that the client may compute what stands before it."""
+    neutral = {"Mul": 1, "Div": 1, "Add": 0, "Sub": 0}.get(name_of(node))
+    if neutral is None or len(node.input) != 2:
+        return None
+    last = 1 if node.op_type in ("Div", "Sub") else 0
+    for value, constant in (tuple(node.input), tuple(reversed(node.input)))[: 2 - last]:
+        array = constants.get(constant)
+        if array is not None and value not in constants and array.size == 1 and array.ndim <= 1 and array == neutral:
+            return helper.make_node("Identity", [value], node.output, name=node.name)
+    return None
 
 
 def _stacked(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> list[NodeProto] | None:

@@ -10,6 +10,11 @@ use crate::{
 /// them, and large enough for single precision.
 const STEP: f32 = 1e-4;
 
+/// By how much a relative squared error of the argument of an [`Op::Step`] counts as one of its
+/// value. A jump is as likely as its argument is near zero, so there is no such factor: this one
+/// is right for an error of some 2^-11, of which as large a part of values jumps.
+const OF_STEPS: f64 = (1u32 << 10) as f64;
+
 /// For each node the squared error of the result, summed over elements and images, that a relative
 /// squared error of 1 of the node's value brings to it.
 ///
@@ -98,6 +103,14 @@ impl<'a> Disturbed<'a> {
         let node = &graph.nodes[index];
         let mut moved = match node.op {
             Op::Input => value.to_vec(),
+            Op::Step => {
+                let Squares {
+                    value: all, error, ..
+                } = self.squares[node.inputs[0]];
+                let step = (OF_STEPS * error / all.max(f64::MIN_POSITIVE)).sqrt() as f32;
+                let signs = value.iter().map(|x| x + self.signs.next() as f32 * step);
+                signs.collect()
+            }
             _ => ops::apply(self.run, index, &mut self.values),
         };
         let squares = &mut self.squares[index];

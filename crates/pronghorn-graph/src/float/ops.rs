@@ -71,6 +71,7 @@ pub(super) fn apply(run: &Run<'_>, index: usize, values: &mut [Vec<f32>]) -> Vec
         Op::LeakyRelu { alpha } => {
             each(run, index, values, |x| if x >= 0.0 { x } else { alpha * x })
         }
+        Op::Step => each(run, index, values, |x| f32::from(u8::from(x > 0.0))),
         Op::Function { function } => each(run, index, values, |x| function.at(x.into()) as f32),
         Op::Square => each(run, index, values, |x| x * x),
         Op::Reshape => in_place(run, index, values, |_| ()),

@@ -129,7 +129,12 @@ fn alone(graph: &Graph, chain: Vec<usize>) -> Vec<usize> {
 fn is_elementwise(op: &Op) -> bool {
     matches!(
         op,
-        Op::Relu | Op::Clip { .. } | Op::LeakyRelu { .. } | Op::Function { .. } | Op::Affine { .. }
+        Op::Relu
+            | Op::Clip { .. }
+            | Op::LeakyRelu { .. }
+            | Op::Step
+            | Op::Function { .. }
+            | Op::Affine { .. }
     )
 }
 

@@ -176,6 +176,7 @@ impl Lowering<'_> {
             Op::Relu
             | Op::Clip { .. }
             | Op::LeakyRelu { .. }
+            | Op::Step
             | Op::Function { .. }
             | Op::MaxPool { .. }
             | Op::Softmax

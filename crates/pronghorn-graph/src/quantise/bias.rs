@@ -76,6 +76,7 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
                     high = found_means;
                     vec![0; channels]
                 }
+                Part::Whole if layer.keeps_biases => vec![0; channels],
                 Part::Whole => shifts(&found_means, &means[layer.node], &layer.fractions),
                 Part::Low(bits) => {
                     let unit = f64::from(bits).exp2();

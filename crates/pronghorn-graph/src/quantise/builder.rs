@@ -1,6 +1,9 @@
 //! Builds the fixed-point graph node by node.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
 
 use super::{
     FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
@@ -10,6 +13,7 @@ use super::{
     linear::LayerScale,
     ranges, rows,
     scale::{self, MOST_FRACTION, Range, SATURATED_BITS},
+    whole,
 };
 use crate::{
     fixed::{
@@ -27,6 +31,10 @@ const SLOPE_BITS: u32 = 12;
 
 /// A slope may be off by so much.
 const SLOPE_ERROR: f32 = 1.0 / 2048.0;
+
+/// A layer reads a coarser copy of a value, where the bits that another reader wants would leave its
+/// weights so few that its error grows by more than this.
+const MOST_SPOILT: f64 = 4.0;
 
 /// Quantises a graph and a profile that go together.
 pub(super) fn build(
@@ -55,6 +63,7 @@ pub(super) fn build(
         place: vec![0; graph.nodes.len()],
         finer: BTreeMap::new(),
         scales: Vec::new(),
+        coarser: BTreeSet::new(),
         requantised: BTreeMap::new(),
         current: 0,
     };
@@ -123,6 +132,8 @@ pub(super) struct Builder<'a> {
     /// Fraction bits that the channels of a value have beyond its own, where they have any.
     pub(super) finer: BTreeMap<usize, Rc<[u32]>>,
     pub(super) scales: Vec<LayerScale>,
+    /// Layers that read a coarser copy of a value than others.
+    pub(super) coarser: BTreeSet<usize>,
     /// Values that were requantised: `(value, fraction, low, high)` to the result.
     pub(super) requantised: BTreeMap<(usize, i32, i32, i32), usize>,
     /// The float node being worked on, for messages.
@@ -137,6 +148,7 @@ impl<'a> Builder<'a> {
         chooser: &dyn PrecisionChooser,
         (needed, result): (&[bool], usize),
     ) -> Result<(), QuantiseError> {
+        let whole = whole::all(self.graph);
         for (index, node) in self.graph.nodes.iter().enumerate() {
             let beside = FactorProfile::beside(profile, index, self.ranges[index]);
             self.beside[index] = beside.fraction(chooser.choose_factor(&beside));
@@ -160,6 +172,7 @@ impl<'a> Builder<'a> {
                         rows::allowed(self.graph, index, result),
                     ),
                     profile,
+                    &whole,
                 ),
                 _ => None,
             };
@@ -190,7 +203,19 @@ impl<'a> Builder<'a> {
                 continue;
             };
             let node = &self.graph.nodes[index];
-            let chosen = self.checked(node, chooser.choose_beside(layer, input_bits))?;
+            let Ok(chosen) = self.checked(node, chooser.choose_beside(layer, input_bits)) else {
+                self.coarser.insert(index);
+                continue;
+            };
+            if let Some((_, own)) = self.layers[index] {
+                let error = |precision: Precision| {
+                    layer.at(precision.weight_bits, precision.input_bits).error
+                };
+                if error(chosen) > MOST_SPOILT * error(own) {
+                    self.coarser.insert(index);
+                    continue;
+                }
+            }
             if let Some((_, precision)) = &mut self.layers[index] {
                 *precision = chosen;
             }
@@ -272,6 +297,12 @@ impl<'a> Builder<'a> {
             Op::LeakyRelu { alpha } => {
                 let (slope, shift) = slope(*alpha);
                 self.widening(ActivationOp::LeakyRelu { slope, shift }, input(0))
+            }
+            // Of integers at any scale: those above 0 are at least 1.
+            Op::Step => {
+                let is_above = ActivationOp::Clip { low: 0, high: 1 };
+                let place = self.place[input(0)];
+                self.push(FixedOp::Activation(is_above), vec![place], 0)
             }
             Op::Function { function } => self.function(*function, input(0)),
             Op::Square => self.square(input(0)),

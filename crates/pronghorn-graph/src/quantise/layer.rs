@@ -45,6 +45,9 @@ pub struct LayerProfile<'a> {
     /// Whether values of the result are compared on shares, with each other or with bounds below
     /// zero: the differences have a bit more.
     pub is_compared: bool,
+    /// Whether a comparison that jumps reads the result ([`Op::Step`]). Errors of samples that were
+    /// trained on tell little of it: thresholds lie between these.
+    pub is_stepped: bool,
     /// Mean square of the layer's input on samples.
     pub mean_square: f64,
     /// Mean square of the layer's result on samples.
@@ -55,6 +58,8 @@ pub struct LayerProfile<'a> {
     costly: bool,
     /// Whether each row has a scale of its own.
     by_row: bool,
+    /// Whether inputs are whole numbers, and whether results are.
+    whole: [bool; 2],
     /// The largest absolute weight of each row.
     largest: Vec<f64>,
     /// The most fraction bits with which each row's bias fits, its input's included.
@@ -159,6 +164,9 @@ const SPARE: f64 = 1.125;
 /// A row has at most so many fraction bits more than the coarsest of its layer.
 const MOST_FINER: i32 = 8;
 
+/// Inputs are clamped at less than so many times their range.
+const BEYOND: f64 = 4.0;
+
 /// A layer at some precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
@@ -199,6 +207,7 @@ impl<'a> LayerProfile<'a> {
         index: usize,
         (range, costly, by_row): (Range, bool, bool),
         profile: &Profile,
+        whole: &[bool],
     ) -> Option<Self> {
         let node = &graph.nodes[index];
         let input = node
@@ -238,6 +247,18 @@ impl<'a> LayerProfile<'a> {
             _ => return None,
         };
         let mean_square = |value: usize| profile.values[value].mean_square;
+        let mut steps = graph
+            .readers(index)
+            .map(|(_, reader)| reader.op == Op::Step);
+        let is_stepped = steps.any(|is_step| is_step);
+        let bias = match is_stepped && is_only_stepped(graph, index) {
+            true => {
+                let norm = |row: &[f32]| row.iter().map(|x| f64::from(x.abs())).sum();
+                let rows = weights.chunks(geometry.row_len()).map(norm);
+                Cow::Owned(within_reach(&bias, rows, range.reach()))
+            }
+            false => bias,
+        };
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
         let rows = weights.chunks(geometry.row_len());
         let is_zero = weights.iter().all(|&weight| weight == 0.0);
@@ -251,12 +272,14 @@ impl<'a> LayerProfile<'a> {
             node: index,
             is_activated: is_activated(graph, index),
             is_compared: costly && is_compared(graph, index),
+            is_stepped,
             rows: profile.rows.of(index, rows.len(), geometry.row_len()),
             largest: rows.map(largest).collect(),
             by_bias: bias.iter().map(most).collect(),
             by_weights: Default::default(),
             costly,
             by_row,
+            whole: [whole[node.inputs[0]], whole[index]],
             geometry,
             weights,
             bias,
@@ -320,7 +343,10 @@ impl<'a> LayerProfile<'a> {
             squares = squares.max(row.squares);
             let fraction = row.fraction + scales.input_fraction;
             let rounded_weights = row.rounding * self.mean_square;
-            let rounded_inputs = row.squares * scale::rounding_error(fraction);
+            let rounded_inputs = match self.whole[0] {
+                true => 0.0,
+                false => row.squares * scale::rounding_error(fraction),
+            };
             variance += rounded_weights + rounded_inputs;
         }
         let fits = least >= f64::from(i32::MIN) && most <= f64::from(i32::MAX);
@@ -363,7 +389,16 @@ impl<'a> LayerProfile<'a> {
 
     /// Fraction bits of the input at a precision.
     pub(super) fn input_fraction(&self, precision: Precision) -> i32 {
-        self.range.fraction(precision.input_bits)
+        self.fraction(precision.input_bits)
+    }
+
+    /// Fraction bits of inputs of so many bits. Whole ones have none.
+    fn fraction(&self, bits: u32) -> i32 {
+        if self.whole[0] {
+            0
+        } else {
+            self.range.fraction(bits)
+        }
     }
 
     /// The integer layer for inputs of `input_fraction` fraction bits, and the fraction bits of
@@ -385,15 +420,22 @@ impl<'a> LayerProfile<'a> {
             .iter()
             .map(|row| row.fraction + input_fraction)
             .collect();
-        let biases = self.bias.iter().zip(&results);
+        let biases = (self.bias.iter().zip(&results)).zip(weights.chunks(row_len));
+        let bias = biases.map(|((&bias, &result), row)| match self.is_stepped {
+            true => threshold(bias, row, (input_fraction, result), self.whole[0]),
+            false => scale::round(bias, result),
+        });
         let linear = Linear {
             geometry: self.geometry.clone(),
+            bias: bias.collect(),
             weights,
-            bias: biases
-                .map(|(&bias, &result)| scale::round(bias, result))
-                .collect(),
         };
         (linear, results)
+    }
+
+    /// Whether its biases are thresholds or counts: exact as they are.
+    pub(super) fn keeps_biases(&self) -> bool {
+        self.is_stepped || self.whole[1]
     }
 
     /// Statistics of the rows for weights of so many bits and inputs of so many fraction bits,
@@ -405,7 +447,12 @@ impl<'a> LayerProfile<'a> {
             // What rounds to the largest integer still fits.
             let most = f64::from((1u32 << (weight_bits - 1)) - 1) + 0.49;
             let rows = self.largest.iter();
-            rows.map(|&weight| scale::weight_fraction(weight, most))
+            let finest = if self.whole[1] {
+                0
+            } else {
+                scale::MAX_FRACTION
+            };
+            rows.map(|&weight| scale::weight_fraction(weight, most).min(finest))
                 .collect()
         });
         let each = || {
@@ -518,7 +565,7 @@ struct Scales {
 impl Scales {
     fn new(layer: &LayerProfile, weight_bits: u32, input_bits: u32) -> Self {
         let (weight_bits, input_bits) = (weight_bits.clamp(2, 16), input_bits.clamp(2, 24));
-        let input_fraction = layer.range.fraction(input_bits);
+        let input_fraction = layer.fraction(input_bits);
         let (low, high) = layer.range.clamps(input_fraction, layer.costly);
         Self {
             weight_bits,
@@ -565,6 +612,45 @@ impl Row {
         };
         digits.into_iter().zip(sums).map(row).collect()
     }
+}
+
+/// The bias of a row whose result is compared with zero. Where the row has one feature alone, of a
+/// weight of a power of two, the bias has no bits beyond those of the feature, halves rounded up.
+/// So a feature at its threshold stays there, as both are rounded alike. Thresholds halfway between
+/// two integers stay between them, and any between two that are `whole`.
+fn threshold(bias: f32, row: &[i16], (input, result): (i32, i32), whole: bool) -> i32 {
+    let mut weights = row.iter().filter(|&&weight| weight != 0);
+    let alone = weights.next().filter(|_| weights.next().is_none());
+    let is_unit = |weight: i16| {
+        let bits = u32::try_from(result - input).ok();
+        bits.is_some_and(|bits| 1u16.checked_shl(bits) == Some(weight.unsigned_abs()))
+    };
+    if !alone.is_some_and(|&weight| is_unit(weight)) {
+        return scale::round(bias, result);
+    }
+    let scaled = f64::from(bias) * f64::from(input).exp2();
+    let rounded = match whole {
+        true => scaled.ceil(),
+        false => (scaled + 0.5).floor(),
+    };
+    (rounded * f64::from(result - input).exp2()) as i32
+}
+
+/// Biases of a layer whose results are compared with zero: none is far beyond what its row makes of
+/// inputs. Signs are the same, and neither shares nor ranges have room for it.
+fn within_reach(bias: &[f32], rows: impl Iterator<Item = f64>, reach: f64) -> Vec<f32> {
+    let pairs = bias.iter().zip(rows);
+    let bounded = |(&bias, norm): (&f32, f64)| {
+        let most = (BEYOND * norm * reach) as f32;
+        bias.clamp(-most, most)
+    };
+    pairs.map(bounded).collect()
+}
+
+/// Whether steps alone read value `index`.
+fn is_only_stepped(graph: &Graph, index: usize) -> bool {
+    let mut readers = graph.readers(index);
+    graph.output != index && readers.all(|(_, reader)| reader.op == Op::Step)
 }
 
 /// Whether activations alone read value `index`.
@@ -626,6 +712,45 @@ fn constants<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `x > t` and `x < t` of features and thresholds in quarters, at fewer bits and at more.
+    #[test]
+    fn thresholds_stay_where_they_are() {
+        let quarters = |x: i32| x as f32 / 4.0;
+        for (input, finer) in [(0, 0), (0, 1), (1, 1), (2, 0), (3, 2)] {
+            let unit = f64::from(input).exp2();
+            let rounded = |x: f32| (f64::from(x) * unit + 0.5).floor() as i32;
+            for t in -20..=20 {
+                let above = threshold(
+                    -quarters(t),
+                    &[0, 1 << finer],
+                    (input, input + finer),
+                    false,
+                );
+                let below = threshold(quarters(t), &[-(1 << finer)], (input, input + finer), false);
+                let is_half = |x: i32| (x << input).rem_euclid(4) == 2;
+                let is_told = |&x: &i32| match x == t {
+                    true => !is_half(x),
+                    false => input > 1 || (x % 4 == 0 && t % 2 == 0),
+                };
+                for x in (-20..=20).filter(is_told) {
+                    let integer = rounded(quarters(x)) << finer;
+                    assert_eq!(integer + above > 0, x > t, "{x} > {t} at {input}");
+                    assert_eq!(below - integer > 0, x < t, "{x} < {t} at {input}");
+                }
+                let above = threshold(-quarters(t), &[1], (0, 0), true);
+                let below = threshold(quarters(t), &[-1], (0, 0), true);
+                for x in -5..=5 {
+                    assert_eq!(x + above > 0, 4 * x > t);
+                    assert_eq!(below - x > 0, 4 * x < t);
+                }
+            }
+        }
+        // Rows of several weights, and of one that is no unit.
+        assert_eq!(threshold(0.3, &[1, 1], (0, 2), false), 1);
+        assert_eq!(threshold(0.3, &[3], (0, 2), false), 1);
+        assert_eq!(threshold(0.3, &[1], (2, 0), false), 0);
+    }
 
     #[test]
     fn rows_are_sums_over_rounded_weights() {

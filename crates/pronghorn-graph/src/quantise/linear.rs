@@ -29,6 +29,8 @@ pub(super) struct LayerScale {
     pub fractions: Vec<i32>,
     /// What of the weights it has.
     pub part: Part,
+    /// Whether its biases are thresholds or counts, which a correction would move.
+    pub keeps_biases: bool,
 }
 
 /// A part of a layer.
@@ -51,7 +53,8 @@ impl Builder<'_> {
             unreachable!("every layer that is needed has a precision")
         };
         let mut wanted = layer.input_fraction(precision);
-        if self.options.costly_requantisation && !self.is_wide(input) {
+        let reads_all = !self.is_wide(input) && !self.coarser.contains(&self.current);
+        if self.options.costly_requantisation && reads_all {
             wanted = wanted.max(self.value(input).fraction_bits);
         }
         if self.is_far_smaller(input) {
@@ -72,10 +75,12 @@ impl Builder<'_> {
         let coarsest = results.iter().min().copied().unwrap_or(0);
         let place = match precision.low_bits {
             None => {
+                let keeps_biases = layer.keeps_biases();
                 self.scales.push(LayerScale {
                     node: self.current,
                     fractions: results.clone(),
                     part: Part::Whole,
+                    keeps_biases,
                 });
                 let op = self.operator(linear, value);
                 self.push(op, vec![value], coarsest)?
@@ -171,6 +176,7 @@ impl Builder<'_> {
                 node: self.current,
                 fractions: results.to_vec(),
                 part,
+                keeps_biases: false,
             });
             self.push(FixedOp::Linear(linear), vec![value], fraction)
         });

@@ -1,6 +1,6 @@
 //! The ranges that changes of precision clamp values to.
 
-use super::{function::leave_room, scale::Range};
+use super::{function::leave_room, scale::Range, whole};
 use crate::{
     float::{Profile, ValueProfile},
     function::{Function, Span},
@@ -10,12 +10,15 @@ use crate::{
 /// The range of each value on samples, with the margin: that of the input is its own. `costly`:
 /// whether changes of precision are.
 pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
-    let positive = are_positive(graph, profile);
+    let (positive, whole) = (are_positive(graph, profile), whole::all(graph));
     let of_value = |(index, value): (usize, &ValueProfile), before: &[Range]| {
         let node = &graph.nodes[index];
         let range = match node.op {
             Op::Clip { min, max } => Range::of(value, margin).clipped([min, max]),
+            Op::Step => Range::new(0.0, 1.0),
             Op::Input => Range::of(value, 1.0),
+            // A flag that no sample has is one all the same.
+            Op::Relu if whole[index] => Range::of(value, margin).with_one(),
             _ if positive[index] => Range::of(value, margin),
             _ => Range::of(value, margin).across(value, margin),
         };
@@ -99,7 +102,7 @@ fn are_positive(graph: &Graph, profile: &Profile) -> Vec<bool> {
         let of_inputs = node.inputs.iter().all(|&input| positive[input]);
         positive.push(match node.op {
             Op::Input => profile.values[0].min >= 0.0,
-            Op::Relu | Op::Square => true,
+            Op::Relu | Op::Step | Op::Square => true,
             Op::Clip { min, max } => {
                 let is_above = |bound: Option<f32>| bound.is_some_and(|bound| bound >= 0.0);
                 is_above(min) || (of_inputs && max.is_none_or(|max| max >= 0.0))
@@ -121,7 +124,8 @@ pub(crate) fn reaches(graph: &Graph, profile: &Profile, margin: f32) -> Vec<f64>
 /// Whether words of a value may saturate: its range may have been brought to a power of two. Those
 /// of inputs, functions and products never were, and a unit of theirs counts for more.
 fn may_saturate(graph: &Graph, index: usize) -> bool {
-    let is_own = |op: &Op| op.is_product() || matches!(op, Op::Function { .. } | Op::Square);
+    let is_own =
+        |op: &Op| op.is_product() || matches!(op, Op::Function { .. } | Op::Step | Op::Square);
     let is_read = graph.readers(index).any(|(_, reader)| is_own(&reader.op));
     let op = &graph.nodes[index].op;
     !(is_read || is_own(op) || *op == Op::Input)

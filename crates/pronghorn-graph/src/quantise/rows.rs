@@ -29,6 +29,8 @@ pub(super) fn kept(graph: &Graph, index: usize, result: usize) -> bool {
         && graph.readers(index).all(|(reader, node)| match &node.op {
             // They work at any scale, or change it, channel by channel.
             Op::Relu | Op::Clip { .. } | Op::Function { .. } => !moved,
+            // A sign is that at any scale.
+            Op::Step => true,
             // Each shift takes a circuit of its own for each size of window.
             Op::MaxPool { window } => !moved && window.kernel[0] * window.kernel[1] <= MOST_POOLED,
             // The precision changes before these.

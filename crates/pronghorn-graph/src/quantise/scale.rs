@@ -111,6 +111,14 @@ impl Range {
         }
     }
 
+    /// The range, and one.
+    pub(super) fn with_one(self) -> Self {
+        Self {
+            high: self.high.max(1.0),
+            ..self
+        }
+    }
+
     /// The range, and what samples have.
     pub(super) fn and(self, profile: &ValueProfile) -> Self {
         Self {

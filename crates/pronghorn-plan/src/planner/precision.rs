@@ -215,6 +215,11 @@ const WEIGHT_BITS: RangeInclusive<u32> = 3..=15;
 
 const INPUT_BITS: RangeInclusive<u32> = 2..=16;
 
+/// Bits of inputs that are compared with thresholds, about as many as single precision has. A value
+/// that is rounded to the other side of one takes another way. Tables often have five or six digits,
+/// and most values are small where a few are large.
+const COMPARED_BITS: RangeInclusive<u32> = 22..=24;
+
 /// Bits of weights from whose error that of others follows.
 const TYPICAL_BITS: u32 = 8;
 
@@ -246,12 +251,17 @@ impl ModulusBudget<'_> {
     /// Bits of weights and inputs to try: the user's, or all.
     fn grid(
         &self,
+        layer: &LayerProfile,
         weights: RangeInclusive<u32>,
         input_bits: Option<u32>,
     ) -> impl Iterator<Item = (u32, u32)> + use<> {
         let only = |bits: u32| bits..=bits;
         let weights = self.weight_bits.map_or(weights, only);
-        let inputs = input_bits.map_or(INPUT_BITS, only);
+        let all = match layer.is_stepped {
+            true => COMPARED_BITS,
+            false => INPUT_BITS,
+        };
+        let inputs = input_bits.map_or(all, only);
         weights.flat_map(move |weights| inputs.clone().map(move |inputs| (weights, inputs)))
     }
 
@@ -278,7 +288,9 @@ impl ModulusBudget<'_> {
         let best = best.or_else(|| self.best(layer, WEIGHT_BITS, given));
         let is_reached =
             |&(_, (kind, _, error)): &(Precision, Rank)| kind < LAST_RESORT && error <= MOST_EXCESS;
-        if !self.narrow || best.as_ref().is_some_and(is_reached) {
+        // Digits of a comparison would be rounded before it.
+        let is_whole = !self.narrow || layer.is_stepped;
+        if is_whole || best.as_ref().is_some_and(is_reached) {
             return best.map(|(precision, _)| precision);
         }
         let in_two = self.search_in_two(layer, tolerance, given);
@@ -296,7 +308,7 @@ impl ModulusBudget<'_> {
     ) -> Option<(Precision, Rank)> {
         let tolerance = self.tolerances[layer.node];
         let mut best = Best::default();
-        for (weight_bits, input_bits) in self.grid(weights, given) {
+        for (weight_bits, input_bits) in self.grid(layer, weights, given) {
             let candidate = layer.at(weight_bits, input_bits);
             let demand = demand(&candidate, input_bits);
             let bits = demand.modulus_bits();
@@ -352,7 +364,10 @@ impl ModulusBudget<'_> {
             let rank = rank_by_bits(whole.bits, whole.error / tolerance);
             (rank, whole.bits, weight_bits, input_bits)
         };
-        let mut all: Vec<_> = self.grid(WEIGHTS_IN_TWO, given).map(of_whole).collect();
+        let mut all: Vec<_> = self
+            .grid(layer, WEIGHTS_IN_TWO, given)
+            .map(of_whole)
+            .collect();
         all.sort_by(|((a, m, x), ..), ((b, n, y), ..)| (a, m).cmp(&(b, n)).then(x.total_cmp(y)));
         all.into_iter()
             .find_map(|(rank, whole, weight_bits, input_bits)| {

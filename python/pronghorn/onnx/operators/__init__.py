@@ -31,6 +31,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     shapes,
     tables,
     transposed,
+    trees,
 )
 from pronghorn.onnx.registry import OF_SHAPES, OPERATORS, name_of
 from pronghorn.onnx.site import Site, name_of_node
