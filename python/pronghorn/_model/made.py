@@ -128,7 +128,7 @@ BEYOND = 1 / 8
 
 
 def within_thresholds(samples: Floats, thresholds: Mapping[int, tuple[float, float]]) -> tuple[Floats, Floats]:
-    """Samples whose features end a little beyond the thresholds they are compared with, and two rows of these ends.
+    """Samples whose features end not far beyond the thresholds they are compared with, and two rows of these ends.
 
     Comparisons say the same of them. So ranges hold all thresholds, and no value far beyond them takes bits away.
     """
@@ -136,9 +136,12 @@ def within_thresholds(samples: Floats, thresholds: Mapping[int, tuple[float, flo
     ends = np.repeat(samples[:1], 2, axis=0)
     for feature, (low, high) in thresholds.items():
         # Of one threshold alone, the distances of samples tell how far to look.
-        apart = np.abs(samples[:, feature].astype(np.float64) - low)
+        values = samples[:, feature].astype(np.float64)
+        apart = np.abs(values - low)
         typical = float(np.median(apart[apart > 0])) if (apart > 0).any() else abs(low)
-        room = (high - low) * BEYOND or typical or 1.0
-        ends[:, feature] = low - room, high + room
+        width = high - low or typical or 1.0
+        # The samples' own ends, so that inputs like them are not said to be clamped.
+        least, most = max(values.min(), low - width), min(values.max(), high + width)
+        ends[:, feature] = min(least, low - BEYOND * width), max(most, high + BEYOND * width)
         kept[:, feature] = np.clip(samples[:, feature], *ends[:, feature])
     return kept, ends

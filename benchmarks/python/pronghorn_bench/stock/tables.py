@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[str, Callable[[], Any]]] = {
     "cancer_logistic_raw": ("breast_cancer", lambda: _estimator("linear_model:LogisticRegression", max_iter=9000)),
     "cancer_forest": ("breast_cancer", lambda: _estimator("ensemble:RandomForestClassifier", random_state=1)),
     "cancer_tree": ("breast_cancer", lambda: _estimator("tree:DecisionTreeClassifier", random_state=1)),
-    "cancer_boosted": ("breast_cancer", lambda: _estimator("ensemble:HistGradientBoostingClassifier", random_state=1)),
+    "cancer_boosted": ("breast_cancer", lambda: _estimator("ensemble:GradientBoostingClassifier", random_state=1)),
     "digits_forest": ("digits", lambda: _estimator("ensemble:RandomForestClassifier", random_state=1)),
     "diabetes_boosted": ("diabetes", lambda: _estimator("ensemble:GradientBoostingRegressor", random_state=1)),
     "wine_mlp": ("wine", _scaled("neural_network:MLPClassifier", max_iter=400, random_state=1)),

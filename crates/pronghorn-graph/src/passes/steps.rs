@@ -66,3 +66,66 @@ fn factor(row: &[f32]) -> f64 {
         _ => (-f64::from(largest).log2().floor()).exp2(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{float, graph::Node};
+
+    /// Rows of one weight and of two before steps, and the same read by a ReLU, too.
+    fn network(is_read: bool) -> Graph {
+        let node = |op: Op, inputs: &[usize], columns: usize| Node {
+            name: op.name().into(),
+            op,
+            inputs: inputs.to_vec(),
+            shape: vec![columns],
+        };
+        let dense = Op::Dense {
+            weight: "weight".into(),
+            bias: Some("bias".into()),
+        };
+        let mut nodes = vec![
+            node(Op::Input, &[], 2),
+            node(dense, &[0], 3),
+            node(Op::Step, &[1], 3),
+        ];
+        if is_read {
+            nodes.extend([node(Op::Relu, &[1], 3), node(Op::Add, &[2, 3], 3)]);
+        }
+        let weights = vec![0.0, -0.3, 12.0, 40.0, 0.0, 0.0];
+        Graph {
+            name: "steps".into(),
+            output: nodes.len() - 1,
+            nodes,
+            tensors: BTreeMap::from([
+                ("weight".into(), Tensor::new([3, 2], weights)),
+                ("bias".into(), Tensor::new([3], vec![0.6, -8.0, 1.0])),
+            ]),
+        }
+    }
+
+    #[test]
+    fn rows_before_steps_have_weights_about_one() {
+        let graph = network(false);
+        let mut scaled = graph.clone();
+        assert!(scale_rows(&mut scaled));
+        assert!(!scale_rows(&mut scaled));
+        let Op::Dense { weight, bias } = &scaled.nodes[1].op else {
+            unreachable!("it is dense")
+        };
+        let data = |name: &String| scaled.tensors[name].data.as_slice();
+        assert_eq!(data(weight), [0.0, -1.0, 0.375, 1.25, 0.0, 0.0]);
+        assert_eq!(data(bias.as_ref().unwrap()), [0.6 / 0.3, -0.25, 1.0]);
+        let inputs = [1.0, 1.9, 0.5, 2.1, -7.0, 0.0];
+        let run = |graph: &Graph| float::evaluate(graph, &inputs, 3).unwrap();
+        assert_eq!(run(&graph), run(&scaled));
+        assert_eq!(run(&graph)[..3], [1.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn rows_that_others_read_keep_their_scale() {
+        assert!(!scale_rows(&mut network(true)));
+    }
+}

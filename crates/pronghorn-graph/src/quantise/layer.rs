@@ -615,9 +615,10 @@ impl Row {
 }
 
 /// The bias of a row whose result is compared with zero. Where the row has one feature alone, of a
-/// weight of a power of two, the bias has no bits beyond those of the feature, halves rounded up.
-/// So a feature at its threshold stays there, as both are rounded alike. Thresholds halfway between
-/// two integers stay between them, and any between two that are `whole`.
+/// weight of a power of two, the bias has no bits beyond those of the feature: the threshold is
+/// rounded as features are, halves up. So a feature at its threshold stays there. Without fraction
+/// bits features are taken for whole numbers: thresholds halfway between two stay between them, and
+/// any between two that are `whole`.
 fn threshold(bias: f32, row: &[i16], (input, result): (i32, i32), whole: bool) -> i32 {
     let mut weights = row.iter().filter(|&&weight| weight != 0);
     let alone = weights.next().filter(|_| weights.next().is_none());
@@ -629,9 +630,11 @@ fn threshold(bias: f32, row: &[i16], (input, result): (i32, i32), whole: bool) -
         return scale::round(bias, result);
     }
     let scaled = f64::from(bias) * f64::from(input).exp2();
-    let rounded = match whole {
-        true => scaled.ceil(),
-        false => (scaled + 0.5).floor(),
+    let rises = alone.is_some_and(|&weight| weight > 0);
+    let rounded = match (whole, rises && input > 0) {
+        (true, _) => scaled.ceil(),
+        (false, true) => (scaled - 0.5).ceil(),
+        (false, false) => (scaled + 0.5).floor(),
     };
     (rounded * f64::from(result - input).exp2()) as i32
 }
@@ -730,7 +733,7 @@ mod tests {
                 let below = threshold(quarters(t), &[-(1 << finer)], (input, input + finer), false);
                 let is_half = |x: i32| (x << input).rem_euclid(4) == 2;
                 let is_told = |&x: &i32| match x == t {
-                    true => !is_half(x),
+                    true => input > 0 || !is_half(x),
                     false => input > 1 || (x % 4 == 0 && t % 2 == 0),
                 };
                 for x in (-20..=20).filter(is_told) {
