@@ -92,7 +92,7 @@ fn another_version_is_named() {
     let error = connecting_fails(move |stream| write(stream, Kind::ServerHello, &payload));
     assert!(matches!(
         error,
-        SessionError::Version { ours: 6, theirs: 9 }
+        SessionError::Version { ours: 7, theirs: 9 }
     ));
 }
 
