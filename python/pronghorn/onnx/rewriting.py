@@ -23,6 +23,8 @@ from pronghorn.onnx.softmaxes import softmax
 EVEN = (2, 4, 6, 8)
 """Exponents of powers that a scale may go before."""
 
+TREES = "ai.onnx.ml.TreeEnsembleClassifier"
+
 ROLES = ("factor", "scaled", "exponent")
 """Of values that such a power is made of."""
 
@@ -43,6 +45,8 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     """
     nodes = list(nodes)
     makers = _makers(nodes)
+    trees = [node for node in nodes if name_of(node) == TREES]
+    scored = makers | {name: node for node in trees for name in node.output[1:]}
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
     scaled_power = partial(_scaled_power, readers=Counter(name for node in nodes for name in set(node.input)))
 
@@ -54,7 +58,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
             _gathered(node, makers),
             _normalised(node, makers, constants),
             _columns(node, makers, constants),
-            _neutral(node, constants),
+            _neutral(node, scored, constants),
             node,
         )
         return several or [one or next(each for each in ways_of_one if each is not None)]
@@ -93,15 +97,23 @@ def _binary(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, 
     return made
 
 
-def _neutral(node: NodeProto, constants: Mapping[str, Array]) -> NodeProto | None:
-    """An Identity for a node that changes no value, so that the client may compute what stands before it."""
+PROBABILITIES = ("Sigmoid", "Softmax", CLASSIFIER, TREES)
+"""Operators whose results the client computes at the end of a model."""
+
+
+def _neutral(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> NodeProto | None:
+    """An Identity for a node that changes no probabilities, so that the client may compute these."""
     neutral = {"Mul": 1, "Div": 1, "Add": 0, "Sub": 0}.get(name_of(node))
     if neutral is None or len(node.input) != 2:
         return None
     last = 1 if node.op_type in ("Div", "Sub") else 0
     for value, constant in (tuple(node.input), tuple(reversed(node.input)))[: 2 - last]:
-        array = constants.get(constant)
-        if array is not None and value not in constants and array.size == 1 and array.ndim <= 1 and array == neutral:
+        array, maker = constants.get(constant), makers.get(value)
+        while maker is not None and maker.op_type == "Identity":
+            maker = makers.get(maker.input[0])
+        if maker is None or name_of(maker) not in PROBABILITIES:
+            continue
+        if array is not None and array.size == 1 and array.ndim <= 1 and array == neutral:
             return helper.make_node("Identity", [value], node.output, name=node.name)
     return None
 
