@@ -385,6 +385,12 @@ impl Graph {
         nodes.filter(move |(_, node)| node.inputs.contains(&index))
     }
 
+    /// Whether none but steps read value `index`.
+    pub(crate) fn feeds_steps_alone(&self, index: usize) -> bool {
+        let mut readers = self.readers(index);
+        self.output != index && readers.all(|(_, reader)| reader.op == Op::Step)
+    }
+
     /// Elements of one input.
     pub fn input_len(&self) -> usize {
         self.nodes[0].shape.iter().product()

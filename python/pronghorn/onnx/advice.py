@@ -18,6 +18,9 @@ CONTROL_FLOW = "export without data-dependent control flow"
 
 PREPARE = "apply such steps before sending, and export the model without them"
 
+REPAIR = "repair or export the model again"
+"""The advice for a file whose parts do not fit each other."""
+
 PREPARES = (
     "IsNaN",
     "ai.onnx.ml.Binarizer",

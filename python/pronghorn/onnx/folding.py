@@ -10,7 +10,7 @@ import onnx
 from onnx import NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from pronghorn.onnx.advice import CONTROL_FLOW
+from pronghorn.onnx.advice import CONTROL_FLOW, REPAIR
 from pronghorn.onnx.lowering import MAX_ELEMENTS, Array, Lowering
 from pronghorn.onnx.reading import first_line, graphs_of
 from pronghorn.onnx.registry import name_of
@@ -57,7 +57,7 @@ def fold(lowering: Lowering, site: Site) -> None:
     try:
         results = _evaluate(node, feeds, lowering.opset)
     except Exception as error:
-        site.fail(f"its constants do not fit it: {first_line(error)}", "repair or export the model again")
+        site.fail(f"its constants do not fit it: {first_line(error)}", REPAIR)
     lowering.constants.update(zip((name for name in node.output if name), results, strict=True))
 
 

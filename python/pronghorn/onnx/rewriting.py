@@ -44,9 +44,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     The replaced nodes stay where others may read them.
     """
     nodes = list(nodes)
-    makers = _makers(nodes)
-    trees = [node for node in nodes if name_of(node) == TREES]
-    scored = makers | {name: node for node in trees for name in node.output[1:]}
+    makers, scored = _makers(nodes, CLASSIFIER), _makers(nodes, CLASSIFIER, TREES)
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
     scaled_power = partial(_scaled_power, readers=Counter(name for node in nodes for name in set(node.input)))
 
@@ -66,16 +64,16 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     return _with_last_endings([made for node in nodes for made in replaced(node)], constants)
 
 
-def _makers(nodes: list[NodeProto]) -> dict[str, NodeProto]:
+def _makers(nodes: list[NodeProto], *classifiers: str) -> dict[str, NodeProto]:
     """The node that makes each value."""
     makers = {node.output[0]: node for node in nodes if node.output}
     # The probabilities of a classifier are its second output.
-    return makers | {name: node for node in nodes if name_of(node) == CLASSIFIER for name in node.output[1:]}
+    return makers | {name: node for node in nodes if name_of(node) in classifiers for name in node.output[1:]}
 
 
 def _with_last_endings(nodes: list[NodeProto], constants: dict[str, Array]) -> list[NodeProto]:
     """The nodes, with ends in other words where no layer comes behind them."""
-    makers, on_the_way = _makers(nodes), before_layers(nodes, constants)
+    makers, on_the_way = _makers(nodes, CLASSIFIER), before_layers(nodes, constants)
     found: list[NodeProto] = []
     for node in nodes:
         made = None if on_the_way.intersection(node.output) else last_ending(node, makers, constants)

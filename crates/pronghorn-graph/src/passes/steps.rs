@@ -20,10 +20,7 @@ fn scale_rows_at(graph: &mut Graph, layer: usize) -> Option<()> {
     let (Op::Conv { weight, bias, .. } | Op::Dense { weight, bias }) = &node.op else {
         return None;
     };
-    let is_alone = graph
-        .readers(layer)
-        .all(|(_, reader)| reader.op == Op::Step);
-    if graph.output == layer || !is_alone {
+    if !graph.feeds_steps_alone(layer) {
         return None;
     }
     let weights = &graph.tensors[weight];

@@ -45,9 +45,11 @@ pub(super) fn build(
 ) -> Result<Scaled, QuantiseError> {
     let (result, _) = graph.tail();
     let needed = needed(graph, result);
+    let whole = whole::all(graph);
     let ranges = ranges::of(
         graph,
         profile,
+        &whole,
         options.margin,
         options.costly_requantisation,
     );
@@ -67,7 +69,7 @@ pub(super) fn build(
         requantised: BTreeMap::new(),
         current: 0,
     };
-    builder.choose(profile, chooser, (&needed, result))?;
+    builder.choose(profile, chooser, (&needed, &whole, result))?;
     for index in (0..=result).filter(|&index| needed[index]) {
         builder.current = index;
         let rounded = builder.round_for_centring()?;
@@ -146,9 +148,8 @@ impl<'a> Builder<'a> {
         &mut self,
         profile: &Profile,
         chooser: &dyn PrecisionChooser,
-        (needed, result): (&[bool], usize),
+        (needed, whole, result): (&[bool], &[bool], usize),
     ) -> Result<(), QuantiseError> {
-        let whole = whole::all(self.graph);
         for (index, node) in self.graph.nodes.iter().enumerate() {
             let beside = FactorProfile::beside(profile, index, self.ranges[index]);
             self.beside[index] = beside.fraction(chooser.choose_factor(&beside));
@@ -172,7 +173,7 @@ impl<'a> Builder<'a> {
                         rows::allowed(self.graph, index, result),
                     ),
                     profile,
-                    &whole,
+                    whole,
                 ),
                 _ => None,
             };
@@ -199,25 +200,18 @@ impl<'a> Builder<'a> {
         };
         let finer: Vec<(usize, u32)> = (0..self.layers.len()).filter_map(finer).collect();
         for (index, input_bits) in finer {
-            let Some((layer, _)) = &self.layers[index] else {
+            let Some((layer, own)) = &self.layers[index] else {
                 continue;
             };
             let node = &self.graph.nodes[index];
-            let Ok(chosen) = self.checked(node, chooser.choose_beside(layer, input_bits)) else {
-                self.coarser.insert(index);
-                continue;
-            };
-            if let Some((_, own)) = self.layers[index] {
-                let error = |precision: Precision| {
-                    layer.at(precision.weight_bits, precision.input_bits).error
-                };
-                if error(chosen) > MOST_SPOILT * error(own) {
-                    self.coarser.insert(index);
-                    continue;
-                }
-            }
-            if let Some((_, precision)) = &mut self.layers[index] {
-                *precision = chosen;
+            let chosen = self.checked(node, chooser.choose_beside(layer, input_bits));
+            let error =
+                |precision: Precision| layer.at(precision.weight_bits, precision.input_bits).error;
+            let most = MOST_SPOILT * error(*own);
+            let kept = chosen.ok().filter(|&chosen| error(chosen) <= most);
+            match (kept, &mut self.layers[index]) {
+                (Some(kept), Some((_, precision))) => *precision = kept,
+                _ => _ = self.coarser.insert(index),
             }
         }
         Ok(())

@@ -247,11 +247,9 @@ impl<'a> LayerProfile<'a> {
             _ => return None,
         };
         let mean_square = |value: usize| profile.values[value].mean_square;
-        let mut steps = graph
-            .readers(index)
-            .map(|(_, reader)| reader.op == Op::Step);
-        let is_stepped = steps.any(|is_step| is_step);
-        let bias = match is_stepped && is_only_stepped(graph, index) {
+        let mut readers = graph.readers(index);
+        let is_stepped = readers.any(|(_, reader)| reader.op == Op::Step);
+        let bias = match is_stepped && graph.feeds_steps_alone(index) {
             true => {
                 let norm = |row: &[f32]| row.iter().map(|x| f64::from(x.abs())).sum();
                 let rows = weights.chunks(geometry.row_len()).map(norm);
@@ -648,12 +646,6 @@ fn within_reach(bias: &[f32], rows: impl Iterator<Item = f64>, reach: f64) -> Ve
         bias.clamp(-most, most)
     };
     pairs.map(bounded).collect()
-}
-
-/// Whether steps alone read value `index`.
-fn is_only_stepped(graph: &Graph, index: usize) -> bool {
-    let mut readers = graph.readers(index);
-    graph.output != index && readers.all(|(_, reader)| reader.op == Op::Step)
 }
 
 /// Whether activations alone read value `index`.

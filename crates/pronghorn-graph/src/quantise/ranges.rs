@@ -7,10 +7,16 @@ use crate::{
     graph::{Graph, Node, Op},
 };
 
-/// The range of each value on samples, with the margin: that of the input is its own. `costly`:
-/// whether changes of precision are.
-pub(super) fn of(graph: &Graph, profile: &Profile, margin: f32, costly: bool) -> Vec<Range> {
-    let (positive, whole) = (are_positive(graph, profile), whole::all(graph));
+/// The range of each value on samples, with the margin: that of the input is its own. `whole`: the
+/// values that [`whole::all`] says. `costly`: whether changes of precision are.
+pub(super) fn of(
+    graph: &Graph,
+    profile: &Profile,
+    whole: &[bool],
+    margin: f32,
+    costly: bool,
+) -> Vec<Range> {
+    let positive = are_positive(graph, profile);
     let of_value = |(index, value): (usize, &ValueProfile), before: &[Range]| {
         let node = &graph.nodes[index];
         let range = match node.op {
@@ -117,7 +123,7 @@ fn are_positive(graph: &Graph, profile: &Profile) -> Vec<bool> {
 
 /// The largest magnitudes in these ranges, where changes of precision are costly.
 pub(crate) fn reaches(graph: &Graph, profile: &Profile, margin: f32) -> Vec<f64> {
-    let ranges = of(graph, profile, margin, true).into_iter();
+    let ranges = of(graph, profile, &whole::all(graph), margin, true).into_iter();
     ranges.map(Range::reach).collect()
 }
 

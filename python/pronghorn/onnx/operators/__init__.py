@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from onnx import NodeProto
 
-from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, LOOK_UP, PREPARE, PREPARES, UNSUPPORTED
+from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, LOOK_UP, PREPARE, PREPARES, REPAIR, UNSUPPORTED
 from pronghorn.onnx.cutting import CLASSES, LAYERS
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
@@ -145,4 +145,4 @@ def _check(lowering: Lowering, site: Site) -> None:
     """Refuses inputs that nobody makes."""
     for name in site.node.input:
         if name and name not in lowering.values and name not in lowering.constants:
-            site.fail(f"its input {name!r} is made by no node before it", "repair or export the model again")
+            site.fail(f"its input {name!r} is made by no node before it", REPAIR)

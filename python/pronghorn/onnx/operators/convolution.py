@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pronghorn.onnx.advice import REPAIR
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.images import (
     as_image,
@@ -34,9 +35,9 @@ def _conv(lowering: Lowering, site: Site) -> Value:
     channels, groups = value.shape[1], site.integer("group", 1)
     if weight.ndim != len(value.shape) or groups < 1 or weight.shape[1] * groups != channels:
         problem = f"weights of shape {list(weight.shape)} in {groups} groups do not fit {channels} channels"
-        site.fail(problem, "repair or export the model again")
+        site.fail(problem, REPAIR)
     if site.integers("kernel_shape") not in (None, list(weight.shape[2:])):
-        site.fail("kernel_shape differs from the shape of the weights", "repair or export the model again")
+        site.fail("kernel_shape differs from the shape of the weights", REPAIR)
     spatial = spatial_of(site, weight.shape[2:], value.shape[2:])
     bias = None if bias is None else bias.reshape(-1)
     if is_volume:

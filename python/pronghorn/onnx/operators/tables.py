@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.advice import CUT, REPAIR
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.exponentials import softmax_within
 from pronghorn.onnx.operators.normalisations import of_sum_one, of_unit_length
@@ -68,7 +68,7 @@ def _svm_regressor(lowering: Lowering, site: Site) -> Value:
     matrix = vectors.reshape(count, -1) if count and vectors.size % count == 0 else np.eye(max(features, 1))
     if matrix.shape != (coefficients.size, features) or rho.size != 1:
         problem = f"{coefficients.size} coefficients do not fit {vectors.size} numbers of support vectors"
-        site.fail(f"{problem} for {features} features", "repair or export the model again")
+        site.fail(f"{problem} for {features} features", REPAIR)
     return lowering.linear(site, value, (coefficients @ matrix)[None], rho)
 
 
@@ -176,5 +176,5 @@ def _coefficients(site: Site, value: Value, rows: int) -> tuple[Array, Array]:
     features = value.shape[-1] if len(value.shape) == 2 else 0
     if rows < 1 or features < 1 or coefficients.size != rows * features or intercepts.size not in (0, rows):
         problem = f"{coefficients.size} coefficients and {intercepts.size} intercepts do not fit {rows} rows"
-        site.fail(f"{problem} of {features} features", "repair or export the model again")
+        site.fail(f"{problem} of {features} features", REPAIR)
     return coefficients.reshape(rows, features), intercepts if intercepts.size else np.zeros(rows)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pronghorn.onnx.advice import REPAIR
 from pronghorn.onnx.lowering import MAX_ELEMENTS, Floats, Lowering, Value
 from pronghorn.onnx.operators.images import as_image, interleave, like
 from pronghorn.onnx.operators.volumes import RANK, convolve_volume
@@ -29,9 +30,9 @@ def _conv_transpose(lowering: Lowering, site: Site) -> Value:
     image, groups = value if is_volume else as_image(lowering, site, value), site.integer("group", 1)
     if weight.ndim != len(value.shape) or groups < 1 or weight.shape[0] != image.inner[0] or weight.shape[0] % groups:
         problem = f"weights of shape {list(weight.shape)} in {groups} groups do not fit {image.inner[0]} channels"
-        site.fail(problem, "repair or export the model again")
+        site.fail(problem, REPAIR)
     if site.integers("kernel_shape") not in (None, list(weight.shape[2:])):
-        site.fail("kernel_shape differs from the shape of the weights", "repair or export the model again")
+        site.fail("kernel_shape differs from the shape of the weights", REPAIR)
     axes = _axes(site, value.shape[2:], weight.shape[2:])
     if weight.ndim == 3:
         weight, axes = weight[:, :, None, :], [_Axis(1, 1, 1, 1, 0, 1), *axes]

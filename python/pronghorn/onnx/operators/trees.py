@@ -18,17 +18,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from pronghorn.onnx.advice import CUT
+from pronghorn.onnx.advice import CUT, REPAIR
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.exponentials import softmax_within
 from pronghorn.onnx.operators.matrices import mix
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
-
-REPAIR = "repair or export the model again"
-
-MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
-"""How a feature is compared with a threshold, in the order of the numbers of `TreeEnsemble`."""
 
 ABOVE, BELOW = 1, -1
 """Whether a comparison is that a feature is above its threshold, or below."""
@@ -42,6 +37,9 @@ CONDITIONS: Mapping[str, tuple[int, tuple[tuple[int, int], ...]]] = {
     "BRANCH_NEQ": (0, ((ABOVE, 1), (BELOW, 1))),
 }
 """Conditions as sums: a constant, and comparisons times 1 or -1."""
+
+MODES = tuple(CONDITIONS)
+"""How a feature is compared with a threshold, in the order of the numbers of `TreeEnsemble`."""
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
