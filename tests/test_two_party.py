@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import pronghorn
@@ -159,3 +161,28 @@ def test_prepare_on_the_command_line() -> None:
         found = _processes.predict(server.address, "two-party", DATA, ["--limit", "3", "--prepare", "1"])
     assert found["prepared"]["bytes_received"] > 500_000
     assert found["prepared_batches"] == 1
+
+
+def test_a_layer_is_cut_in_three_where_two_sums_do_not_carry_it(tmp_path: Path) -> None:
+    """Differences of values that are nearly alike want weights and values of more than 14 bits each."""
+    draw = np.random.default_rng(0)
+    size, alike = 1024, 2.0**-8.5
+    common = draw.standard_normal(size)
+    constants = {
+        "w": common + alike * draw.standard_normal((8, size)),
+        "b": np.full(8, 120.0),
+        "v": (np.eye(7, 8) - np.eye(7, 8, 1)) / alike,
+    }
+    nodes = [node("Gemm", "x w b", "h", transB=1), node("Relu", "h", "r"), node("Gemm", "r v", "y", transB=1)]
+    path = tmp_path / "alike.onnx"
+    onnx.save(model(nodes, ("N", size), {name: value.astype(np.float32) for name, value in constants.items()}), path)
+    samples = draw.standard_normal((80, size)).astype(np.float32)
+    loaded = pronghorn.load(path, samples=samples[:64])
+    plan = loaded.plan()
+    steps = json.loads(plan.to_json())["steps"]
+    assert sum(step["inputs"] == [0] and "coefficient_linear" in step["kind"] for step in steps) == 3
+    # With two digits it is 0.11, and the network is refused.
+    assert plan.expected_error.is_near
+    report = loaded.verify(samples[64:])
+    assert report.disagreements == 0
+    assert report.relative_error < 0.06

@@ -27,7 +27,7 @@ use thiserror::Error;
 use builder::Scaled;
 pub use factor::FactorProfile;
 pub use layer::{Candidate, LayerProfile, Rows};
-pub use linear::{MOST_HIGH, MOST_LOW};
+pub use linear::{MOST_HIGH, MOST_LOW, MOST_MIDDLE};
 pub(crate) use ranges::{is_clamped, reaches};
 pub(crate) use scale::nearly_power;
 
@@ -47,10 +47,24 @@ pub struct Precision {
     /// Inputs are integers of at most this many bits, sign included where there can be one; 2
     /// to 24.
     pub input_bits: u32,
-    /// Where set, the layer is cut in two: sums of the low digits of weights, of so many bits, are
-    /// rounded before they are added to those of the high digits. Each has fewer bits than one sum
-    /// would have. 1 to 15.
-    pub low_bits: Option<u32>,
+    /// Where set, the layer is cut: sums of the low digits of weights are rounded before they are
+    /// added to those of the digits above. Each has fewer bits than one sum would have.
+    pub low: Option<LowDigits>,
+}
+
+/// The low digits of a layer's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LowDigits {
+    /// How many; 1 or 2. There is one above them.
+    pub count: u32,
+    /// Bits of each; 1 to 15, and those of all together at most 15.
+    pub bits: u32,
+}
+
+impl LowDigits {
+    fn is_valid(self) -> bool {
+        (1..=2).contains(&self.count) && (1..=15 / self.count).contains(&self.bits)
+    }
 }
 
 /// Chooses the precision of each layer of weights.
@@ -92,7 +106,7 @@ impl PrecisionChooser for FixedPrecision {
         Ok(Precision {
             weight_bits: self.0,
             input_bits: self.1,
-            low_bits: None,
+            low: None,
         })
     }
 

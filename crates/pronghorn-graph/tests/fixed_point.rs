@@ -13,8 +13,8 @@ use pronghorn_graph::{
     graph::Op,
     oracle,
     quantise::{
-        FixedPrecision, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
-        Rows, quantise, quantise_corrected,
+        FixedPrecision, LayerProfile, LowDigits, Precision, PrecisionChooser, QuantiseError,
+        QuantiseOptions, Rows, quantise, quantise_corrected,
     },
 };
 use proptest::prelude::*;
@@ -186,7 +186,7 @@ impl PrecisionChooser for Two {
         Ok(Precision {
             weight_bits: 8,
             input_bits,
-            low_bits: None,
+            low: None,
         })
     }
 }
@@ -273,25 +273,27 @@ fn means_of_large_images_are_sums_of_sums() {
     }
 }
 
-/// Layers in two digits, or in one.
-struct Digits(Option<u32>);
+/// Layers in several digits, or in one.
+struct Digits(Option<LowDigits>);
 
 impl PrecisionChooser for Digits {
     fn choose(&self, _: &LayerProfile<'_>) -> Result<Precision, String> {
         Ok(Precision {
             weight_bits: 12,
             input_bits: 8,
-            low_bits: self.0,
+            low: self.0,
         })
     }
 }
 
 #[test]
-fn layers_in_two_digits_have_narrow_sums() {
-    for low_bits in [5, 6, 8] {
+fn layers_in_digits_have_narrow_sums() {
+    let cuts = [(1, 5), (1, 6), (1, 8), (2, 4), (2, 5)];
+    for (count, bits) in cuts {
+        let low = LowDigits { count, bits };
         let mut errors = Vec::new();
         let mut widths = Vec::new();
-        for digits in [None, Some(low_bits)] {
+        for digits in [None, Some(low)] {
             let mut net = Net::new(&[8, 6, 6], 10);
             let conv = net.conv(0, 16, padded(1), 1);
             let relu = net.same(Op::Relu, conv);
@@ -300,15 +302,35 @@ fn layers_in_two_digits_have_narrow_sums() {
             let [_, fixed] = with_corrected_biases(&mut net, &Digits(digits));
             let linear = fixed.nodes.iter();
             let linear = linear.filter(|node| matches!(node.op, FixedOp::Linear(_)));
-            assert_eq!(linear.clone().count(), if digits.is_some() { 4 } else { 2 });
+            let layers = 2 * (1 + digits.map_or(0, |low| low.count as usize));
+            assert_eq!(linear.clone().count(), layers);
             let widest = linear.map(|node| i64::from(node.value.high) - i64::from(node.value.low));
             widths.push(widest.max().unwrap() as f64);
             let samples = Random::new(3).reals(IMAGES * net.graph.input_len(), 0.0, 1.0);
             let wanted = float::evaluate(&net.graph, &samples, IMAGES).unwrap();
             errors.push(difference(&run(&fixed, &samples), &wanted) / size(&wanted));
         }
-        assert!(errors[1] < 1.3 * errors[0] + 1e-4, "{low_bits}: {errors:?}");
-        assert!(widths[1] < widths[0] / 6.0, "{low_bits}: {widths:?}");
+        assert!(errors[1] < 1.3 * errors[0] + 1e-4, "{low:?}: {errors:?}");
+        let narrower = if count == 1 { 6.0 } else { 40.0 };
+        assert!(widths[1] < widths[0] / narrower, "{low:?}: {widths:?}");
+    }
+}
+
+/// Digits that are no digits of 16 bits are refused.
+#[test]
+fn digits_have_bits() {
+    for (count, bits) in [(0, 5), (3, 4), (1, 0), (1, 16), (2, 0), (2, 8)] {
+        let mut net = Net::new(&[4], 10);
+        net.dense(0, 3);
+        let low = Some(LowDigits { count, bits });
+        let samples = Random::new(3).reals(IMAGES * 4, 0.0, 1.0);
+        let profile = float::profile(&net.graph, &samples, IMAGES).unwrap();
+        let options = QuantiseOptions::default();
+        let refused = quantise(&net.graph, &profile, &Digits(low), &options);
+        assert!(
+            matches!(refused, Err(QuantiseError::Precision { .. })),
+            "{low:?}"
+        );
     }
 }
 
@@ -424,7 +446,7 @@ impl PrecisionChooser for Recorded {
         Ok(Precision {
             weight_bits: self.1,
             input_bits: self.2,
-            low_bits: None,
+            low: None,
         })
     }
 }

@@ -63,8 +63,8 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
         .map(<[i32]>::to_vec)
         .collect();
     let mut biases = Vec::new();
-    // Sums of the high digits, where a layer is cut in two.
-    let mut high: Vec<f64> = Vec::new();
+    // Means of the digits above the lowest ones, where a layer is cut.
+    let mut above: Vec<f64> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate().skip(1) {
         let mut found = evaluator.node(index, &mut values).ok()?;
         if let Some(linear) = node.op.linear() {
@@ -72,16 +72,18 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
             let channels = linear.bias.len();
             let mut found_means = channel_means(&found, channels);
             let shifts = match layer.part {
-                Part::High => {
-                    high = found_means;
+                Part::Above(left_shift) => {
+                    let unit = f64::from(left_shift).exp2();
+                    above.resize(channels, 0.0);
+                    let sums = above.iter_mut().zip(&found_means);
+                    sums.for_each(|(above, found)| *above += found * unit);
                     vec![0; channels]
                 }
                 Part::Whole if layer.keeps_biases => vec![0; channels],
                 Part::Whole => shifts(&found_means, &means[layer.node], &layer.fractions),
-                Part::Low(bits) => {
-                    let unit = f64::from(bits).exp2();
-                    let sums = found_means.iter_mut().zip(&high);
-                    sums.for_each(|(low, high)| *low += high * unit);
+                Part::Low => {
+                    let sums = found_means.iter_mut().zip(mem::take(&mut above));
+                    sums.for_each(|(low, above)| *low += above);
                     shifts(&found_means, &means[layer.node], &layer.fractions)
                 }
             };

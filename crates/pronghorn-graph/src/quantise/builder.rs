@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{
-    FactorProfile, LayerProfile, Precision, PrecisionChooser, QuantiseError, QuantiseOptions,
+    FactorProfile, LayerProfile, LowDigits, Precision, PrecisionChooser, QuantiseError,
+    QuantiseOptions,
     alive::{needed, without_dead},
     centre::{self, Centring},
     function::is_moved,
@@ -241,9 +242,7 @@ impl<'a> Builder<'a> {
         })?;
         let weights = (2..=16).contains(&precision.weight_bits);
         let inputs = (2..=24).contains(&precision.input_bits);
-        let digits = precision
-            .low_bits
-            .is_none_or(|bits| (1..=15).contains(&bits));
+        let digits = precision.low.is_none_or(LowDigits::is_valid);
         match weights && inputs && digits {
             true => Ok(precision),
             false => Err(QuantiseError::Precision {

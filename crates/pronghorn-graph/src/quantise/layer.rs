@@ -367,7 +367,7 @@ impl<'a> LayerProfile<'a> {
     pub fn digits_fit(
         &self,
         (weight_bits, input_bits): (u32, u32),
-        digits: [(Digit, u32); 2],
+        digits: &[(Digit, u32)],
     ) -> bool {
         let scales = Scales::new(self, weight_bits, input_bits);
         let whole = self.rows(scales.weight_bits, scales.input_fraction, Digit::Whole);
@@ -381,8 +381,8 @@ impl<'a> LayerProfile<'a> {
         let all_within = |(digit, most_bits): (Digit, u32)| {
             self.digit_at(weight_bits, input_bits, digit).bits <= most_bits
         };
-        largest.is_none_or(|at| digits.into_iter().all(|digit| is_within(at, digit)))
-            && digits.into_iter().all(all_within)
+        largest.is_none_or(|at| digits.iter().all(|&digit| is_within(at, digit)))
+            && digits.iter().copied().all(all_within)
     }
 
     /// Fraction bits of the input at a precision.

@@ -1,10 +1,11 @@
-//! Layers of weights: as one layer of integers, or as two whose sums have fewer bits.
+//! Layers of weights: as one layer of integers, or as two or three whose sums have fewer bits.
 //!
-//! A weight of `w` bits is `high 2^b + low` ([`Digit`]). The sums of the low digits are rounded
-//! before they are added to those of the high ones. So a layer has the precision of its weights and
-//! inputs in words that one sum would exceed, for the cost of another layer and another rounding.
+//! A weight of `w` bits is `high 2^b + low` ([`Digit`](crate::fixed::Digit)), and `high` may be cut
+//! again. The sums of the lowest digits are rounded before they are added to those above. So a layer
+//! has the precision of its weights and inputs in words that one sum would exceed, for the cost of
+//! another layer and another rounding each.
 
-use super::{QuantiseError, builder::Builder};
+use super::{LowDigits, QuantiseError, builder::Builder};
 use crate::{
     fixed::{FixedOp, Linear, LocalOp, ValueSpec},
     geometry::Window,
@@ -20,6 +21,9 @@ pub const MOST_HIGH: u32 = 27;
 
 /// The same for the sums of low digits, which are rounded at once.
 pub const MOST_LOW: u32 = 30;
+
+/// The same for the sums of digits between them, to which those of low ones are added before.
+pub const MOST_MIDDLE: u32 = 29;
 
 /// The scale of a layer's result.
 pub(super) struct LayerScale {
@@ -37,10 +41,11 @@ pub(super) struct LayerScale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Whole,
-    /// The high digits of weights. The low ones come next.
-    High,
-    /// The low digits, of so many bits.
-    Low(u32),
+    /// Digits above the lowest ones, whose results are so many bits higher. The next lower ones
+    /// come next.
+    Above(u32),
+    /// The lowest digits.
+    Low,
 }
 
 /// Constants so many times as large as what they are added to leave it few digits.
@@ -64,7 +69,7 @@ impl Builder<'_> {
         let value = self.requantise(self.place[input], wanted, layer.range())?;
         let fraction = self.nodes[value].value.fraction_bits;
         let (mut linear, results) = layer.integers(precision.weight_bits, fraction);
-        let value = match self.is_negation() && precision.low_bits.is_none() {
+        let value = match self.is_negation() && precision.low.is_none() {
             true => {
                 let weights = linear.weights.iter_mut();
                 weights.for_each(|weight| *weight = weight.saturating_neg());
@@ -73,7 +78,7 @@ impl Builder<'_> {
             false => value,
         };
         let coarsest = results.iter().min().copied().unwrap_or(0);
-        let place = match precision.low_bits {
+        let place = match precision.low {
             None => {
                 let keeps_biases = layer.keeps_biases();
                 self.scales.push(LayerScale {
@@ -85,7 +90,7 @@ impl Builder<'_> {
                 let op = self.operator(linear, value);
                 self.push(op, vec![value], coarsest)?
             }
-            Some(bits) => self.in_two(linear, value, (&results, coarsest), bits)?,
+            Some(low) => self.in_digits(linear, value, (&results, coarsest), low)?,
         };
         if results.iter().any(|&result| result > coarsest) {
             let finer = results.iter().map(|&result| (result - coarsest) as u32);
@@ -158,35 +163,64 @@ impl Builder<'_> {
         })
     }
 
-    /// A layer as two, of the high digits of its weights and of the low ones, of `bits` bits.
-    fn in_two(
+    /// A layer as several, of the digits of its weights.
+    fn in_digits(
         &mut self,
         linear: Linear,
         value: usize,
         (results, coarsest): (&[i32], i32),
-        bits: u32,
+        LowDigits { count, bits }: LowDigits,
     ) -> Result<usize, QuantiseError> {
-        let [high, low] = linear.in_two(bits);
-        let parts = [
-            (high, coarsest - bits as i32, Part::High),
-            (low, coarsest, Part::Low(bits)),
-        ];
-        let [high, low] = parts.map(|(linear, fraction, part)| {
+        let mut digits = Vec::new();
+        let mut above = linear;
+        for _ in 0..count {
+            let [high, low] = above.in_two(bits);
+            digits.push(low);
+            above = high;
+        }
+        digits.push(above);
+        let mut sums = Vec::new();
+        for (below, digit) in (0..=count).rev().zip(digits.into_iter().rev()) {
+            let left_shift = below * bits;
             self.scales.push(LayerScale {
                 node: self.current,
                 fractions: results.to_vec(),
-                part,
+                part: if below > 0 {
+                    Part::Above(left_shift)
+                } else {
+                    Part::Low
+                },
                 keeps_biases: false,
             });
-            self.push(FixedOp::Linear(linear), vec![value], fraction)
-        });
-        let (high, low) = (high?, low?);
-        let kept = self.kept(high, bits);
-        let rounded = self.dropped(low, bits - kept)?;
+            let fraction = coarsest - left_shift as i32;
+            sums.push(self.push(FixedOp::Linear(digit), vec![value], fraction)?);
+        }
+        let highest = sums[0];
+        let (lowest, above) = sums.split_last().unwrap_or((&highest, &[]));
+        above.iter().rev().try_fold(*lowest, |below, &digit| {
+            let kept = match digit == highest {
+                true => self.kept(digit, bits),
+                // The sum is rounded next.
+                false => 0,
+            };
+            self.above(digit, below, bits, kept)
+        })
+    }
+
+    /// Sums of digits and of those below them, of `bits` bits each, which are rounded but for `kept`
+    /// bits below the unit of the former.
+    fn above(
+        &mut self,
+        digit: usize,
+        below: usize,
+        bits: u32,
+        kept: u32,
+    ) -> Result<usize, QuantiseError> {
+        let rounded = self.dropped(below, bits - kept)?;
         let left_shift = [kept, 0];
-        let fraction = coarsest - (bits - kept) as i32;
+        let fraction = self.nodes[digit].value.fraction_bits + kept as i32;
         let add = FixedOp::Local(LocalOp::Add { left_shift });
-        self.push(add, vec![high, rounded], fraction)
+        self.push(add, vec![digit, rounded], fraction)
     }
 
     /// Bits below the unit of high digits that low ones, of `bits` bits, keep. Errors of shares

@@ -158,10 +158,16 @@ impl Builder<'_> {
     /// The fixed-point value `value` without its lowest bits, in every channel.
     pub(super) fn dropped(&mut self, value: usize, bits: u32) -> Result<usize, QuantiseError> {
         let FixedNode {
-            name, value: spec, ..
+            name,
+            op,
+            value: spec,
+            ..
         } = &self.nodes[value];
         let (name, shape, fraction) = (name.clone(), spec.shape.clone(), spec.fraction_bits);
-        let all = |end: i32| (i64::from(end) + ((1 << bits) >> 1)) >> bits;
+        // A plan rounds ranges of layers up to powers of two. That of a sum then ends beyond one, and
+        // with a bit more nothing is compared with the ends.
+        let spare = u32::from(matches!(op, FixedOp::Local(_)));
+        let all = |end: i32| ((i64::from(end) << spare) + ((1 << bits) >> 1)) >> bits;
         let (low, high) = (all(spec.low) as i32, all(spec.high) as i32);
         let (low, high) = match self.options.costly_requantisation {
             true => scale::word(low, high),

@@ -173,13 +173,19 @@ fn rounded(
         (None, true) => keeping_labels(source, method.aim),
         (None, false) => method.aim,
     };
-    let search = |aim, bits, most_bits| Search {
+    let search = |Trial {
+                      aim,
+                      bits,
+                      low_digits,
+                  },
+                  most_bits| Search {
         source,
         method,
         options,
         tolerances,
         rounding,
         bits,
+        low_digits,
         most_bits,
         stated,
         aim,
@@ -188,29 +194,53 @@ fn rounded(
         true => MOST_BITS.as_slice(),
         false => &[WORD_BITS],
     };
-    let chosen = [options.weight_bits, options.input_bits];
-    let found = |aim, bits| widest(&|most_bits| search(aim, bits, most_bits).found(), caps);
-    let mut best = found(aim, chosen);
+    let first = Trial {
+        aim,
+        bits: [options.weight_bits, options.input_bits],
+        low_digits: 1,
+    };
+    let found = |trial| widest(&|most_bits| search(trial, most_bits).found(), caps);
+    let mut best = found(first);
     if matches!(&best, Err(error) if !is_too_wide(error)) {
         return best.and_then(|found| built(source, found));
     }
     // What takes too many bits for shares is planned with far fewer. A search that begins with
     // coarser layers may end closer.
-    let coarser = COARSER.map(|times| (times * aim, chosen));
-    let equal = EQUAL_BITS.map(|bits| (aim, chosen.map(|own| own.or(Some(bits)))));
-    let has_equal = chosen.contains(&None) && search(aim, chosen, WORD_BITS).is_quick();
+    let coarser = COARSER.map(|times| Trial {
+        aim: times * aim,
+        ..first
+    });
+    let equal = EQUAL_BITS.map(|bits| Trial {
+        bits: first.bits.map(|own| own.or(Some(bits))),
+        ..first
+    });
+    let finer = method.narrow.then_some(Trial {
+        low_digits: 2,
+        ..first
+    });
+    let has_equal = first.bits.contains(&None) && search(first, WORD_BITS).is_quick();
     let has_coarser = best.is_ok();
-    let others = coarser.iter().filter(|_| has_coarser);
-    for &(aim, bits) in others.chain(equal.iter().filter(|_| has_equal)) {
+    let others = finer.iter().chain(coarser.iter().filter(|_| has_coarser));
+    for &other in others.chain(equal.iter().filter(|_| has_equal)) {
         if error_of(&best) <= WARN * stated {
             break;
         }
-        let other = found(aim, bits);
+        let other = found(other);
         if error_of(&other) < error_of(&best) {
             best = other;
         }
     }
     best.and_then(|found| built(source, found))
+}
+
+/// What a search aims at, and what it may not choose.
+#[derive(Clone, Copy)]
+struct Trial {
+    aim: f64,
+    /// As [`Search::bits`].
+    bits: [Option<u32>; 2],
+    /// As [`ModulusBudget::low_digits`].
+    low_digits: u32,
 }
 
 /// The expected error of a plan; infinite where there is none.
@@ -295,6 +325,8 @@ struct Search<'a> {
     rounding: Rounding,
     /// Bits of all weights, and of all values, where they are not the search's to choose.
     bits: [Option<u32>; 2],
+    /// As [`ModulusBudget::low_digits`].
+    low_digits: u32,
     most_bits: u32,
     /// The aim that users are told.
     stated: f64,
@@ -449,6 +481,7 @@ impl Search<'_> {
             narrow: method.narrow,
             most_bits: self.most_bits,
             circuits: method.circuits,
+            low_digits: self.low_digits,
         };
         let quantise_options = QuantiseOptions {
             margin: source.margin,

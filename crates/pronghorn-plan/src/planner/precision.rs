@@ -9,7 +9,8 @@ use std::ops::RangeInclusive;
 use pronghorn_graph::{
     fixed::Digit,
     quantise::{
-        Candidate, FactorProfile, LayerProfile, MOST_HIGH, MOST_LOW, Precision, PrecisionChooser,
+        Candidate, FactorProfile, LayerProfile, LowDigits, MOST_HIGH, MOST_LOW, MOST_MIDDLE,
+        Precision, PrecisionChooser,
     },
 };
 use pronghorn_he::{
@@ -208,12 +209,17 @@ pub struct ModulusBudget<'a> {
     pub most_bits: u32,
     /// Whether answers go to circuits: there they are words of two's complement.
     pub circuits: bool,
+    /// Low digits of a layer's weights, at most, where one sum does not carry the layer.
+    pub low_digits: u32,
 }
 
 /// Precisions the planner tries.
 const WEIGHT_BITS: RangeInclusive<u32> = 3..=15;
 
 const INPUT_BITS: RangeInclusive<u32> = 2..=16;
+
+/// The same where weights have three digits.
+const INPUTS_OF_DIGITS: RangeInclusive<u32> = 2..=20;
 
 /// Bits of inputs that are compared with thresholds, about as many as single precision has. A value
 /// that is rounded to the other side of one takes another way. Tables often have five or six digits,
@@ -226,8 +232,8 @@ const TYPICAL_BITS: u32 = 8;
 /// Beyond the fewest that may suffice so many more are likely.
 const LIKELY: u32 = 5;
 
-/// The same for weights in two digits.
-const WEIGHTS_IN_TWO: RangeInclusive<u32> = 8..=16;
+/// The same for weights in several digits.
+const WEIGHTS_IN_DIGITS: RangeInclusive<u32> = 8..=16;
 
 /// Bits of a low digit, at least: more than are kept of its sums.
 const LEAST_LOW: u32 = 5;
@@ -235,7 +241,7 @@ const LEAST_LOW: u32 = 5;
 /// An answer that goes straight to an activation may have so many bits more.
 const ALONE_BITS: u32 = 2;
 
-/// So many times its tolerance a layer's error may be before it is cut in two.
+/// So many times its tolerance a layer's error may be before it is cut, or cut once more.
 const MOST_EXCESS: f64 = 2.0;
 
 impl ModulusBudget<'_> {
@@ -252,14 +258,14 @@ impl ModulusBudget<'_> {
     fn grid(
         &self,
         layer: &LayerProfile,
-        weights: RangeInclusive<u32>,
+        (weights, inputs): (RangeInclusive<u32>, RangeInclusive<u32>),
         input_bits: Option<u32>,
     ) -> impl Iterator<Item = (u32, u32)> + use<> {
         let only = |bits: u32| bits..=bits;
         let weights = self.weight_bits.map_or(weights, only);
         let all = match layer.is_stepped {
             true => COMPARED_BITS,
-            false => INPUT_BITS,
+            false => inputs,
         };
         let inputs = input_bits.map_or(all, only);
         weights.flat_map(move |weights| inputs.clone().map(move |inputs| (weights, inputs)))
@@ -278,7 +284,6 @@ impl ModulusBudget<'_> {
 
     /// The precision of the lowest rank, among those some modulus carries.
     fn search(&self, layer: &LayerProfile, given: Option<u32>) -> Option<Precision> {
-        let tolerance = self.tolerances[layer.node];
         let likely = self
             .narrow
             .then(|| self.best(layer, self.likely(layer), given))
@@ -293,9 +298,15 @@ impl ModulusBudget<'_> {
         if is_whole || best.as_ref().is_some_and(is_reached) {
             return best.map(|(precision, _)| precision);
         }
-        let in_two = self.search_in_two(layer, tolerance, given);
-        let closest = [best, in_two].into_iter().flatten();
-        let closest = closest.min_by(|(_, (.., x)), (_, (.., y))| x.total_cmp(y));
+        let mut closest = best;
+        for count in 1..=self.low_digits {
+            let found = self.search_in_digits(layer, count, given);
+            let both = [closest, found].into_iter().flatten();
+            closest = both.min_by(|(_, (.., x)), (_, (.., y))| x.total_cmp(y));
+            if closest.as_ref().is_some_and(is_reached) {
+                break;
+            }
+        }
         closest.map(|(precision, _)| precision)
     }
 
@@ -308,7 +319,7 @@ impl ModulusBudget<'_> {
     ) -> Option<(Precision, Rank)> {
         let tolerance = self.tolerances[layer.node];
         let mut best = Best::default();
-        for (weight_bits, input_bits) in self.grid(layer, weights, given) {
+        for (weight_bits, input_bits) in self.grid(layer, (weights, INPUT_BITS), given) {
             let candidate = layer.at(weight_bits, input_bits);
             let demand = demand(&candidate, input_bits);
             let bits = demand.modulus_bits();
@@ -343,61 +354,74 @@ impl ModulusBudget<'_> {
             let precision = Precision {
                 weight_bits,
                 input_bits,
-                low_bits: None,
+                low: None,
             };
             best.offer(precision, rank);
         }
         best.0
     }
 
-    /// The layer cut in two: the precision with the fewest bits of answers within the tolerance, or
-    /// the least error. Statistics of digits take longer than those of whole weights, so these say
-    /// in which order precisions are tried.
-    fn search_in_two(
+    /// The layer with so many low digits: the precision with the fewest bits of answers within the
+    /// tolerance, or the least error. Statistics of digits take longer than those of whole weights,
+    /// so these say in which order precisions are tried.
+    fn search_in_digits(
         &self,
         layer: &LayerProfile,
-        tolerance: f64,
+        count: u32,
         given: Option<u32>,
     ) -> Option<(Precision, Rank)> {
+        let tolerance = self.tolerances[layer.node];
         let of_whole = |(weight_bits, input_bits)| {
             let whole = layer.at(weight_bits, input_bits);
             let rank = rank_by_bits(whole.bits, whole.error / tolerance);
             (rank, whole.bits, weight_bits, input_bits)
         };
+        let inputs = match count {
+            1 => INPUT_BITS,
+            _ => INPUTS_OF_DIGITS,
+        };
         let mut all: Vec<_> = self
-            .grid(layer, WEIGHTS_IN_TWO, given)
+            .grid(layer, (WEIGHTS_IN_DIGITS, inputs), given)
             .map(of_whole)
             .collect();
         all.sort_by(|((a, m, x), ..), ((b, n, y), ..)| (a, m).cmp(&(b, n)).then(x.total_cmp(y)));
         all.into_iter()
             .find_map(|(rank, whole, weight_bits, input_bits)| {
-                let low_bits = low_bits(layer, whole, (weight_bits, input_bits))?;
+                let low = low_digits(layer, whole, (weight_bits, input_bits), count)?;
                 let precision = Precision {
                     weight_bits,
                     input_bits,
-                    low_bits: Some(low_bits),
+                    low: Some(low),
                 };
                 Some((precision, rank))
             })
     }
 }
 
-/// The fewest bits of low digits with which the sums of both digits fit, where one sum would have
-/// `whole` bits.
-fn low_bits(layer: &LayerProfile, whole: u32, bits: (u32, u32)) -> Option<u32> {
+/// So many low digits, of the fewest bits with which the sums of all digits fit, where one sum would
+/// have `whole` bits.
+fn low_digits(
+    layer: &LayerProfile,
+    whole: u32,
+    precision: (u32, u32),
+    count: u32,
+) -> Option<LowDigits> {
     let most = MOST_HIGH - u32::from(layer.is_compared);
     // The sums of high digits have about as many bits less, and those of low ones grow.
-    let least = whole.saturating_sub(most + 1).max(LEAST_LOW);
-    let mut all = (least..=least + 2).filter(|&low_bits| low_bits < bits.0);
-    all.find(|&low_bits| {
-        layer.digits_fit(
-            bits,
-            [
-                (Digit::High(low_bits), most),
-                (Digit::Low(low_bits), MOST_LOW),
-            ],
-        )
-    })
+    let least = whole.saturating_sub(most + 1).div_ceil(count);
+    let least = least.max(LEAST_LOW);
+    let mut all = (least..=least + 2).filter(|&bits| count * bits < precision.0);
+    let fits = |&bits: &u32| {
+        let most_of = |digit: Digit| match digit {
+            Digit::Low(_) => (digit, MOST_LOW),
+            Digit::Middle { .. } => (digit, MOST_MIDDLE),
+            _ => (digit, most),
+        };
+        let digits: Vec<_> = Digit::cut(count as usize + 1, bits).map(most_of).collect();
+        layer.digits_fit(precision, &digits)
+    };
+    let bits = all.find(fits)?;
+    Some(LowDigits { count, bits })
 }
 
 /// The kind of precisions beyond the tolerance.
