@@ -79,6 +79,8 @@ def recurrent(gates: int, **attributes: Any) -> Example:
 
 SCALE = [np.float32(0.1), np.int8(0)]
 
+TRUTHS: list[Node] = [("Greater", ["v", "x"], ["b"], {}), ("Less", ["x", "v"], ["d"], {})]
+
 
 def tree(kind: str, targets: int) -> dict[str, Any]:
     """The attributes of a tree of two comparisons, whose leaves are of a class or a target."""
@@ -112,6 +114,18 @@ EXAMPLES = {
     **dict.fromkeys(
         ("LogSoftmax within a network", "Softmax within a network"), Example(attributes={"axis": 1}, shape=ROW)
     ),
+    **dict.fromkeys(
+        ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+        Example([np.float32(0.1)], after=[("Cast", ["y"], ["z"], {"to": TensorProto.FLOAT})]),
+    ),
+    "Not": Example(before=TRUTHS[:1], value="b", after=[("Cast", ["y"], ["z"], {"to": TensorProto.FLOAT})]),
+    **dict.fromkeys(
+        ("And", "Or"),
+        Example(["d"], before=TRUTHS, value="b", after=[("Cast", ["y"], ["z"], {"to": TensorProto.FLOAT})]),
+    ),
+    **dict.fromkeys(("Sign", "ThresholdedRelu"), Example()),
+    "Shrink, with a jump": Example(),
+    "Where, by a comparison": Example(["v", np.float32(0)], before=[("Greater", ["x", "v"], ["b"], {})], value="b"),
     "CumSum": Example([integers(1)], shape=SEQUENCE),
     "Div of values": Example(["p"], shape=ROW, before=[("Softplus", ["v"], ["p"], {})]),
     "MatMul of values": Example(["t"], shape=SEQUENCE, before=[("Transpose", ["v"], ["t"], {"perm": [0, 2, 1]})]),
@@ -239,16 +253,40 @@ EXAMPLES = {
         outputs=("label", "y"),
     ),
     "ai.onnx.ml.TreeEnsembleRegressor": Example(attributes={**tree("target", 1), "n_targets": 1}, shape=ROW),
-    "ai.onnx.ml.SVMRegressor": Example(
+    **{
+        f"ai.onnx.ml.SVMRegressor{words}": Example(
+            attributes={
+                "kernel_type": kernel,
+                "kernel_params": [0.1, 0.5, 3.0],
+                "support_vectors": [0.5] * 8 + [-0.25] * 8,
+                "coefficients": [0.3, -0.1],
+                "rho": [0.1],
+                "n_supports": 2,
+            },
+            shape=ROW,
+        )
+        for kernel, words in (
+            ("LINEAR", ""),
+            ("RBF", ", Gaussian kernel"),
+            ("POLY", ", polynomial kernel"),
+            ("SIGMOID", ", kernel of a Tanh"),
+        )
+    },
+    "ai.onnx.ml.SVMClassifier": Example(
         attributes={
-            "kernel_type": "LINEAR",
-            "support_vectors": [0.5] * 16,
+            "kernel_type": "RBF",
+            "kernel_params": [0.1, 0.0, 3.0],
+            "support_vectors": [0.5] * 8 + [-0.25] * 8,
+            "vectors_per_class": [1, 1],
             "coefficients": [0.3, -0.1],
             "rho": [0.1],
-            "n_supports": 2,
+            "classlabels_ints": [0, 1],
         },
         shape=ROW,
+        last=True,
+        outputs=("label", "y"),
     ),
+    "ai.onnx.ml.Binarizer": Example(attributes={"threshold": 0.1}, shape=ROW),
     "ai.onnx.ml.LinearRegressor": Example(attributes={"coefficients": [0.5] * 8, "intercepts": [0.1]}, shape=ROW),
     "ai.onnx.ml.Normalizer": Example(
         attributes={"norm": "L1"}, shape=ROW, before=[("Softmax", ["v"], ["s"], {})], value="s", last=True

@@ -1,4 +1,4 @@
-"""Choices by a comparison: those without a jump run, and no others."""
+"""Choices by a comparison, without a jump and with one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from onnx import NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 import pronghorn
 from helpers import check, model, node
@@ -135,35 +135,96 @@ def test_errors_are_those_of_the_plan() -> None:
     assert report.relative_error < 2 * report.expected_error
 
 
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [node("Greater", "x half", "c"), node("Where", "c x zero", "y")],
-        [node("Abs", "x", "a"), node("LessOrEqual", "a half", "c"), node("Where", "c zero x", "y")],
-        # Next to zero, too.
-        [node("Greater", "x slope", "c"), node("Where", "c x zero", "y")],
-        [node("Greater", "x row", "c"), node("Where", "c x zero", "y")],
-        [node("Softplus", "x", "s"), node("Greater", "s one", "c"), node("Where", "c x one", "y")],
-        [node("Equal", "x one", "c"), node("Where", "c x one", "y")],
-        # At one point alone.
-        [
-            node("GreaterOrEqual", "x zero", "c"),
-            node("LessOrEqual", "x zero", "d"),
-            node("And", "c d", "e"),
-            node("Where", "e one x", "y"),
-        ],
-        [node("Abs", "x", "a"), node("LessOrEqual", "a zero", "c"), node("Where", "c one x", "y")],
-        # Of a constant that gives values more dimensions.
-        [node("Greater", "x deep", "c"), node("Where", "c x zero", "y")],
-        [node("Greater", "x zero", "c"), node("Cast", "c", "y", to=TensorProto.FLOAT)],
+JUMPS = {
+    "a threshold": [node("Greater", "x half", "c"), node("Where", "c x zero", "y")],
+    "Hardshrink": [node("Abs", "x", "a"), node("LessOrEqual", "a half", "c"), node("Where", "c zero x", "y")],
+    "next to zero": [node("Greater", "x slope", "c"), node("Where", "c x zero", "y")],
+    "a row of thresholds": [node("Greater", "x row", "c"), node("Where", "c x zero", "y")],
+    "another function": [node("Softplus", "x", "s"), node("Greater", "s one", "c"), node("Where", "c x one", "y")],
+    "one point": [node("Abs", "x", "a"), node("LessOrEqual", "a zero", "c"), node("Where", "c one x", "y")],
+    "and": [
+        node("GreaterOrEqual", "x minus", "c"),
+        node("LessOrEqual", "x half", "d"),
+        node("And", "c d", "e"),
+        node("Where", "e one x", "y"),
     ],
-)
-def test_jumps_are_refused(nodes: list[NodeProto]) -> None:
-    constants = CONSTANTS | {"row": np.linspace(-1, 1, 6, dtype=np.float32), "slope": np.float32(0.01)}
-    constants["deep"] = np.zeros((1, 1, 1), np.float32)
-    used = {name for each in nodes for name in each.input}
-    with pytest.raises(UnsupportedModelError, match="it jumps"):
-        import_onnx(model(nodes, SHAPE, {name: value for name, value in constants.items() if name in used}))
+    "or": [
+        node("Less", "x minus", "c"),
+        node("Greater", "x half", "d"),
+        node("Or", "c d", "e"),
+        node("Not", "e", "f"),
+        node("Where", "f x minus", "y"),
+    ],
+    "a truth": [node("Greater", "x half", "c"), node("Cast", "c", "y", to=TensorProto.FLOAT)],
+    "constants": [node("Less", "half x", "c"), node("Where", "c one minus", "y")],
+    "known": [node("Less", "x zero", "c"), node("And", "c keep", "d"), node("Where", "d x one", "y")],
+    "known or": [node("Less", "x zero", "c"), node("Or", "keep c", "d"), node("Where", "d x one", "y")],
+    "two values": [
+        node("MatMul", "x w", "u"),
+        node("Less", "x u", "c"),
+        node("Mul", "u u", "s"),
+        node("Where", "c s x", "y"),
+    ],
+    "a constant first": [node("Mul", "x x", "s"), node("LessOrEqual", "s half", "c"), node("Where", "c row s", "y")],
+    "Sign": [node("Sign", "x", "y")],
+    "ThresholdedRelu": [node("ThresholdedRelu", "x", "y", alpha=0.25)],
+    "Shrink": [node("Shrink", "x", "y", lambd=0.5, bias=0.0)],
+    "Shrink with a bias": [node("Shrink", "x", "y", lambd=0.25, bias=0.5)],
+    "a cast truth": [
+        node("LessOrEqual", "x half", "c"),
+        node("GreaterOrEqual", "x minus", "d"),
+        node("And", "c d", "e"),
+        node("Cast", "e", "f", to=TensorProto.BOOL),
+        node("Where", "f zero x", "y"),
+    ],
+    "Binarizer": [node("Binarizer", "x", "y", domain="ai.onnx.ml", threshold=0.25)],
+}
+
+
+def jumping(name: str) -> ModelProto:
+    constants = CONSTANTS | {
+        "row": np.linspace(-1, 1, 6, dtype=np.float32),
+        "slope": np.float32(0.01),
+        "keep": np.array([True, False, True, True, False, False]),
+        "w": np.random.default_rng(9).standard_normal((6, 6)).astype(np.float32),
+    }
+    used = {each for one in JUMPS[name] for each in one.input}
+    proto = model(JUMPS[name], SHAPE, {each: value for each, value in constants.items() if each in used})
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    return proto
+
+
+@pytest.mark.parametrize("name", JUMPS)
+def test_choices_with_a_jump(name: str) -> None:
+    """Also at the threshold, where all values are known exactly, and under both levels that have comparisons."""
+    proto, random = jumping(name), np.random.default_rng(4)
+    inputs = random.choice(np.arange(-8, 9) / 8, (300, *SHAPE[1:])).astype(np.float32)
+    imported = check(proto, inputs=inputs)
+    kinds = [each["op"]["kind"] for each in json.loads(imported.graph_json)["nodes"]]
+    assert "step" in kinds
+    loaded = pronghorn.load(proto, samples=inputs[:200])
+    for trust, most in (("two-party", 0.03), ("client-aided", 0.06)):
+        report = loaded.verify(inputs[200:], trust=trust)
+        assert report.disagreements == 0
+        assert report.relative_error < most, trust
+
+
+def test_equal_values_and_other_truths_are_refused() -> None:
+    equal = [node("Equal", "x one", "c"), node("Where", "c x one", "y")]
+    with pytest.raises(UnsupportedModelError, match="equal by chance"):
+        import_onnx(model(equal, SHAPE, {"one": CONSTANTS["one"]}))
+    # Of a constant that gives values more dimensions.
+    deep = [node("Greater", "x deep", "c"), node("Where", "c x zero", "y")]
+    with pytest.raises(UnsupportedModelError, match="batch is not first"):
+        import_onnx(model(deep, SHAPE, {"deep": np.zeros((1, 1, 1), np.float32), "zero": CONSTANTS["zero"]}))
+    infinite = [node("Greater", "x zero", "c"), node("Where", "c x far", "y")]
+    with pytest.raises(UnsupportedModelError, match="finite"):
+        import_onnx(model(infinite, SHAPE, {"far": np.float32(-np.inf), "zero": CONSTANTS["zero"]}))
+
+
+def test_comparisons_are_no_polynomials() -> None:
+    with pytest.raises(pronghorn.PronghornError, match=r"node_c|Step"):
+        pronghorn.load(jumping("a threshold"), input_range=(-1, 1)).plan(trust="encrypted")
 
 
 @pytest.mark.parametrize("chosen", ["e zero q", "e one q", "e zero x"])

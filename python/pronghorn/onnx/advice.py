@@ -23,7 +23,6 @@ REPAIR = "repair or export the model again"
 
 PREPARES = (
     "IsNaN",
-    "ai.onnx.ml.Binarizer",
     "ai.onnx.ml.CategoryMapper",
     "ai.onnx.ml.LabelEncoder",
     "ai.onnx.ml.OneHotEncoder",
@@ -31,26 +30,15 @@ PREPARES = (
 """Steps that data owners take themselves: what becomes of missing values and categories."""
 
 COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
-"""They jump; of features they are made before sending, of results after."""
-
-JUMPS = "train it with an activation that does not jump, such as Relu; compare a result after the model"
-"""The advice for a comparison within a network, as activations such as Hardshrink and Threshold have it."""
+"""Of categories they make indicators, and of indices of a table they come before a look-up."""
 
 UNSUPPORTED = {
     **dict.fromkeys(PREPARES, ("it prepares features", PREPARE)),
-    **dict.fromkeys(
-        COMPARISONS,
-        ("it jumps", "compare features before sending"),
-    ),
+    "Equal": ("numbers in fixed point are equal by chance", "compare before sending, or with Greater and Less"),
     **dict.fromkeys(
         ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention"),
         ("it is several operators in one", "export with opset 17, which writes MatMul, Softmax and MatMul"),
     ),
-    "ai.onnx.ml.SVMClassifier": (
-        "its classes follow from votes over support vectors",
-        "train LinearSVC or LogisticRegression, or a multilayer perceptron",
-    ),
-    "ThresholdedRelu": ("it jumps", "train it with Relu in its place"),
     "TopK": ("its order is computed from the data", "sort the result"),
     "NonMaxSuppression": ("the number of its results is computed from the data", "suppress in the result"),
     "NonZero": ("the number of its results is computed from the data", CONTROL_FLOW),
@@ -65,7 +53,7 @@ UNSUPPORTED = {
         "train a linear model or a multilayer perceptron; export a loop over time without Scan",
     ),
     **dict.fromkeys(
-        ("Ceil", "Floor", "Hardmax", "Round", "Sign"),
+        ("Ceil", "Floor", "Hardmax", "Round"),
         ("it jumps", "round or compare the result after the model"),
     ),
     **dict.fromkeys(

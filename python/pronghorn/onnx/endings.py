@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import GraphProto, NodeProto, helper
 
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.registry import name_of
@@ -270,6 +270,25 @@ def _yes(name: str, makers: Mapping[str, NodeProto], constants: Mapping[str, Arr
         coefficients=coefficients[-features:],
         intercepts=intercepts[-1:],
     )
+
+
+def score_classes(graph: GraphProto, output: str) -> None:
+    """Changes the signs of both scores of a classifier by support vectors, where they are the result. onnxruntime gives
+    those of the decision for the second class, and for the first: the larger one is that of the other class."""
+    makers = {name: node for node in graph.node for name in node.output}
+    scores = output
+    while (node := maker_of(makers, scores, "Cast", "Identity")) is not None:
+        scores = node.input[0]
+    maker = maker_of(makers, scores, f"{ML}.SVMClassifier")
+    if maker is None or len(maker.output) < 2 or scores != maker.output[1]:
+        return
+    given = {each.name: helper.get_attribute_value(each) for each in maker.attribute}
+    if "prob_a" in given or len(given.get("rho", [])) != 1:
+        return
+    columns = f"{scores}/columns"
+    negated = helper.make_node("Neg", [columns], [scores], name=f"{scores}/signs")
+    maker.output[1] = columns
+    graph.node.insert(list(graph.node).index(maker) + 1, negated)
 
 
 RESTORING = ("Expand", "Reshape", "Unsqueeze")

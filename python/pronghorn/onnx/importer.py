@@ -24,6 +24,7 @@ from pronghorn.onnx.apart import keeps_apart
 from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.class_names import class_names
 from pronghorn.onnx.dynamic import is_dynamic, without_dynamic
+from pronghorn.onnx.endings import score_classes
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.integers import has_integers, with_pairs
@@ -208,6 +209,7 @@ def _imported(
     source = fix_batch(proto)
     refuse_large(proto)
     output_name = proto.graph.output[0].name
+    score_classes(proto.graph, output_name)
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
     by_batch = is_dynamic(proto.graph)
     written = copy.deepcopy(proto) if by_batch or has_integers(proto.graph) else None

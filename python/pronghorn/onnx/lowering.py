@@ -182,6 +182,8 @@ class Lowering:
     """Scores without the factor that their exponentials took over: two of one score share them."""
     compared: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     """The columns of a row that a layer compares with thresholds, and these."""
+    truths: set[int] = field(default_factory=set)
+    """The values that are 1 where a comparison holds, and 0 elsewhere."""
     quantised: dict[str, Quantised] = field(default_factory=dict)
     """The results of QuantizeLinear, whose values are kept as the numbers that the integers stand for."""
 

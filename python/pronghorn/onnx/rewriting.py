@@ -11,6 +11,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from pronghorn.onnx.choices import choice, signed
+from pronghorn.onnx.columns import sums_of_columns
 from pronghorn.onnx.endings import CLASSIFIER, ending, last_ending, numbers_of
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.normalisation_pattern import normalisation
@@ -35,6 +36,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     * `Concat(1 - Sigmoid(z), Sigmoid(z))`, a binary classifier's probabilities: a Concat of `z` with the attribute
       `no_and_yes`.
     * Smooth functions, normalisations, Softmaxes and ends of several nodes, and choices and signs that make no jump.
+    * Sums of columns of a row beside each other: a product with a matrix.
     * Means of values that are stacked before the batch: of these values.
     * GatherND and the transpositions around it.
     * ConvTranspose and BatchNormalization: one ConvTranspose, whose weights join `constants`.
@@ -50,7 +52,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
 
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
-        ways = () if one else (normalisation, softmax, choice, signed, ending, _stacked, scaled_power)
+        ways = () if one else (normalisation, softmax, choice, signed, ending, sums_of_columns, _stacked, scaled_power)
         several = next((made for way in ways if (made := way(node, makers, constants))), None)
         ways_of_one = (
             _gathered(node, makers),

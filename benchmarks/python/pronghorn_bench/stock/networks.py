@@ -82,7 +82,7 @@ def _export_stock(network: Network, path: Path, inputs: Floats) -> None:
         import torchvision
 
         options: dict[str, Any] = {}
-        if network.name == "googlenet":
+        if network.name in ("googlenet", "inception_v3"):
             options = {"aux_logits": False, "init_weights": True}
         elif network.name in SEGMENTING:
             options = {"weights_backbone": None}
@@ -116,6 +116,7 @@ GROUPS = {
     # Larger ones, with attention in windows, and some that score each pixel.
     "large": [
         *_networks("torchscript", "torchvision", "swin_t swin_v2_t maxvit_t efficientnet_v2_s resnext50_32x4d"),
+        *_networks("torchscript", "torchvision", "inception_v3"),
         *_networks("torchscript", "torchvision", " ".join(SEGMENTING)),
         *_networks("torchscript", "timm", "poolformer_s12 tnt_s_legacy_patch16_224"),
     ],

@@ -230,6 +230,38 @@ def _mixture(nn: Any) -> Any:
 
 IMAGE = (3, 16, 16)
 
+def _binary(nn: Any) -> Any:
+    """A network whose activations are signs."""
+    import torch
+
+    class Sign(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return torch.sign(x)
+
+    first, second = _conv(nn, 3, 16, Sign()), _conv(nn, 16, 32, Sign())
+    return nn.Sequential(first, nn.MaxPool2d(2), second, nn.Flatten(), nn.Linear(32 * 8 * 8, 5))
+
+
+def _spiking(nn: Any) -> Any:
+    """Leaky neurons over eight steps, which fire above a threshold, and then rest."""
+
+    class Spiking(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(20, 32), nn.Linear(32, 5)
+
+        def forward(self, x: Any) -> Any:
+            charge, outputs = 0.0, 0.0
+            for _ in range(8):
+                charge = 0.8 * charge + self.first(x)
+                fires = (charge > 1.0).float()
+                charge = charge * (1 - fires)
+                outputs = outputs + self.last(fires)
+            return outputs
+
+    return Spiking()
+
+
 MODELS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "mlp": ((20,), _mlp),
     "ecg": ((1, 188), _series),
@@ -257,5 +289,8 @@ MODELS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "hardswish": (IMAGE, _with("Hardswish")),
     "hardtanh": (IMAGE, _with("Hardtanh")),
     "relu6": (IMAGE, _with("ReLU6")),
+    "hardshrink": (IMAGE, _with("Hardshrink", 0.5)),
+    "binary": (IMAGE, _binary),
+    "spiking": ((20,), _spiking),
 }
 """The shape of an input and the network, by name."""

@@ -45,9 +45,10 @@ pub struct LayerProfile<'a> {
     /// Whether values of the result are compared on shares, with each other or with bounds below
     /// zero: the differences have a bit more.
     pub is_compared: bool,
-    /// Whether a comparison that jumps reads the result ([`Op::Step`]). Errors of samples that were
-    /// trained on tell little of it: thresholds lie between these.
-    pub is_stepped: bool,
+    /// Whether comparisons that jump read the result ([`Op::Step`]), and each is one of a single
+    /// input with a threshold. Errors of samples that were trained on tell little of these:
+    /// thresholds lie between them.
+    pub compares_inputs: bool,
     /// Mean square of the layer's input on samples.
     pub mean_square: f64,
     /// Mean square of the layer's result on samples.
@@ -68,6 +69,8 @@ pub struct LayerProfile<'a> {
     by_weights: [OnceLock<Vec<i32>>; 17],
     /// Statistics of the integer rows.
     rows: Arc<LayerRows>,
+    /// Whether a comparison that jumps reads the result ([`Op::Step`]).
+    is_stepped: bool,
 }
 
 /// Statistics of the rows of integer weights that a graph's layers would have, by node, each
@@ -257,6 +260,8 @@ impl<'a> LayerProfile<'a> {
             }
             false => bias,
         };
+        let of_one = |row: &[f32]| row.iter().filter(|&&weight| weight != 0.0).count() <= 1;
+        let compares_inputs = is_stepped && weights.chunks(geometry.row_len()).all(of_one);
         let largest = |values: &[f32]| values.iter().fold(0f32, |most, x| most.max(x.abs())).into();
         let rows = weights.chunks(geometry.row_len());
         let is_zero = weights.iter().all(|&weight| weight == 0.0);
@@ -270,6 +275,7 @@ impl<'a> LayerProfile<'a> {
             node: index,
             is_activated: is_activated(graph, index),
             is_compared: costly && is_compared(graph, index),
+            compares_inputs,
             is_stepped,
             rows: profile.rows.of(index, rows.len(), geometry.row_len()),
             largest: rows.map(largest).collect(),

@@ -263,7 +263,7 @@ impl ModulusBudget<'_> {
     ) -> impl Iterator<Item = (u32, u32)> + use<> {
         let only = |bits: u32| bits..=bits;
         let weights = self.weight_bits.map_or(weights, only);
-        let all = match layer.is_stepped {
+        let all = match layer.compares_inputs {
             true => COMPARED_BITS,
             false => inputs,
         };
@@ -294,7 +294,7 @@ impl ModulusBudget<'_> {
         let is_reached =
             |&(_, (kind, _, error)): &(Precision, Rank)| kind < LAST_RESORT && error <= MOST_EXCESS;
         // Digits of a comparison would be rounded before it.
-        let is_whole = !self.narrow || layer.is_stepped;
+        let is_whole = !self.narrow || layer.compares_inputs;
         if is_whole || best.as_ref().is_some_and(is_reached) {
             return best.map(|(precision, _)| precision);
         }

@@ -9,13 +9,14 @@ from collections.abc import Container, Iterable, Mapping
 
 from onnx import NodeProto
 
-from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, JUMPS, LOOK_UP, PREPARE, PREPARES, REPAIR, UNSUPPORTED
+from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, LOOK_UP, PREPARE, PREPARES, REPAIR, UNSUPPORTED
 from pronghorn.onnx.cutting import CLASSES, LAYERS
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.masks import MOVING
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
     arithmetic,
+    comparisons,
     convolution,
     elementwise,
     exponentials,
@@ -29,6 +30,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     resizing,
     selections,
     shapes,
+    support_vectors,
     tables,
     transposed,
     trees,
@@ -56,15 +58,13 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
     if is_constant(lowering.constants, node):
         fold(lowering, site)
         return
+    if site.operator in COMPARISONS and _looks_up(lowering):
+        site.fail(*LOOK_UP)
     operator = OPERATORS.get(site.operator)
     if operator is None:
-        if site.operator in COMPARISONS and _looks_up(lowering):
-            site.fail(*LOOK_UP)
         others = "replace it by operators that docs/operators.md lists"
         usual = "this operator is not supported", DOMAIN_HINTS.get(node.domain, others)
         reason, advice = UNSUPPORTED.get(site.operator, usual)
-        if site.operator in COMPARISONS and not lowering.are_features(site):
-            advice = JUMPS
         site.fail(reason if reason == usual[0] else f"this operator is not supported: {reason}", f"{advice}, {CUT}")
     made = operator.lower(lowering, site)
     values = [made] if isinstance(made, Value) else made

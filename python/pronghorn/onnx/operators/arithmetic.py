@@ -68,11 +68,11 @@ def _pow(lowering: Lowering, site: Site) -> Value:
         site.fail(problem, f"replace it by a polynomial, {CUT}")
     if not power.is_integer():
         return _real_power(lowering, site, value, power)
-    made = _whole_power(lowering, site, value, abs(int(power)))
+    made = whole_power(lowering, site, value, abs(int(power)))
     return made if power > 0 else lowering.reciprocal(site, made)
 
 
-def _whole_power(lowering: Lowering, site: Site, value: Value, power: int) -> Value:
+def whole_power(lowering: Lowering, site: Site, value: Value, power: int) -> Value:
     """By squaring, from the second-highest bit of the exponent down: the fewest products one after the other."""
     result = value
     for bit in bin(power)[3:]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pronghorn.onnx.advice import CUT, JUMPS
 from pronghorn.onnx.lowering import Lowering, Value
 from pronghorn.onnx.masks import at_least
+from pronghorn.onnx.operators.comparisons import beyond
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -33,7 +33,7 @@ def _shrink(lowering: Lowering, site: Site) -> Value:
     """Softshrink, `x - clip(x, -bias, bias)`; with another bias it jumps."""
     value, bound, bias = lowering.value(site), site.number("lambd", 0.5), site.number("bias", 0.0)
     if bound != bias or bound <= 0:
-        site.fail(f"it jumps, since its bias {bias:g} is not its lambd {bound:g}", f"{JUMPS}, {CUT}")
+        return beyond(lowering, site, value, bound, bias)
     return lowering.minus(site, value, lowering.clip(site, value, -bound, bound))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from pronghorn.onnx.advice import CUT, LOOK_UP
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.masks import chosen
+from pronghorn.onnx.operators.comparisons import chosen_by
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -190,9 +191,9 @@ def _expand(lowering: Lowering, site: Site) -> Value:
 
 @operator("Where")
 def _where(lowering: Lowering, site: Site) -> Value:
-    """A choice that is fixed: between two values by indices, free on shares."""
+    """A choice. One that is fixed is free on shares: between two values by indices."""
     if site.input(0) in lowering.values:
-        site.fail("its condition is computed from the model's input", f"write the choice with Relu or Clip, {CUT}")
+        return lowering.lowered(site, chosen_by(lowering, site))
     condition = lowering.constant(site, 0)
     if condition is None or condition.dtype != np.bool_:
         site.fail("its condition is no tensor of booleans", "repair the model")

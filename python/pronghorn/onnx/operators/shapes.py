@@ -36,7 +36,8 @@ def _dropout(lowering: Lowering, site: Site) -> Value:
 @operator("Cast", on_result=True, unbatched=True)
 def _cast(lowering: Lowering, site: Site) -> Value:
     value, to = lowering.value(site), site.integer("to", 0)
-    if to not in FLOAT_TYPES and lowering.finish_of(value) != "arg_max":
+    is_same = to in FLOAT_TYPES or (to == TensorProto.BOOL and value.index in lowering.truths)
+    if not is_same and lowering.finish_of(value) != "arg_max":
         name = TensorProto.DataType.Name(to) if to in TensorProto.DataType.values() else str(to)
         site.fail(f"a cast of a value to {name} is not supported", f"keep values in floating point, {CUT}")
     return value

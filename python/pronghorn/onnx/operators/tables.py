@@ -50,28 +50,6 @@ def _linear_regressor(lowering: Lowering, site: Site) -> Value:
     return lowering.linear(site, value, *_coefficients(site, value, site.integer("targets", 1)))
 
 
-@operator("ai.onnx.ml.SVMRegressor")
-def _svm_regressor(lowering: Lowering, site: Site) -> Value:
-    """A sum over support vectors, which with a linear kernel is a linear map of the features."""
-    value = lowering.value(site)
-    kernel = site.text("kernel_type", "LINEAR")
-    if kernel != "LINEAR" or site.integer("one_class", 0) or site.text("post_transform", "NONE") != "NONE":
-        site.fail(
-            f"only regressions with a linear kernel are supported, and its kernel is {kernel}",
-            "train SVR(kernel='linear') or LinearSVR, or a multilayer perceptron",
-        )
-    coefficients, vectors, rho = (
-        np.array(site.numbers(name) or []) for name in ("coefficients", "support_vectors", "rho")
-    )
-    features = value.shape[-1] if len(value.shape) == 2 else 0
-    count = site.integer("n_supports", 0)
-    matrix = vectors.reshape(count, -1) if count and vectors.size % count == 0 else np.eye(max(features, 1))
-    if matrix.shape != (coefficients.size, features) or rho.size != 1:
-        problem = f"{coefficients.size} coefficients do not fit {vectors.size} numbers of support vectors"
-        site.fail(f"{problem} for {features} features", REPAIR)
-    return lowering.linear(site, value, (coefficients @ matrix)[None], rho)
-
-
 @operator("ai.onnx.ml.LinearClassifier")
 def _linear_classifier(lowering: Lowering, site: Site) -> list[Value | None]:
     """Labels, which are not supported, and scores."""
