@@ -214,6 +214,55 @@ def test_other_machines_are_refused() -> None:
             import_onnx(proto([machine("SVMClassifier", "label y", **given)], "y"))
 
 
+def test_one_against_the_rest_is_refused() -> None:
+    """skl2onnx takes the second column, which is the score of the rest."""
+    nodes = [
+        machine("SVMClassifier", "label s", **classifier("RBF", 2)),
+        helper.make_node("Cast", ["s"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Slice", ["f", "one", "two", "one"], ["c"]),
+        helper.make_node("Sub", ["unit", "c"], ["r"]),
+        helper.make_node("Concat", ["r", "c"], ["y"], axis=1),
+    ]
+    constants = {"one": np.array([1]), "two": np.array([2]), "unit": np.float32([1])}
+    with pytest.raises(UnsupportedModelError, match="one against the rest"):
+        import_onnx(proto(nodes, "y", constants))
+
+
+def test_scores_of_several_outputs_have_the_same_signs() -> None:
+    nodes = [
+        machine("SVMClassifier", "label y", **classifier("RBF", 2)),
+        helper.make_node("Relu", ["x"], ["r"]),
+    ]
+    made = proto(nodes, "y")
+    made.graph.output.append(helper.make_tensor_value_info("r", onnx.TensorProto.FLOAT, None))
+    alone = run_native(import_onnx(made, output="y"), rows(4)).reshape(4, 2)
+    both = run_native(import_onnx(made, output=["y", "r"]), rows(4))
+    np.testing.assert_allclose(both[:, :2], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_vectors_far_from_zero() -> None:
+    """What is taken off features and vectors is the same float."""
+    far = 1e5
+    vectors = far + np.random.default_rng(3).standard_normal(7 * FEATURES)
+    made = regressor("RBF", support_vectors=vectors.tolist())
+    inputs = (rows() + far).astype(np.float32)
+    near(import_onnx(made), run_onnx(made, inputs), inputs, 1e-4)
+
+
+def test_outliers_are_near_no_vector() -> None:
+    """Squares are clamped where features are: else a feature far out would count as near."""
+    draw = np.random.default_rng(5)
+    vectors = draw.standard_normal((40, FEATURES))
+    given = {"kernel_params": [0.25, 0.0, 0.0], "rho": [-2.0], "n_supports": 40, "coefficients": [1.0] * 40}
+    made = regressor("RBF", support_vectors=vectors.ravel().tolist(), **given)
+    samples = draw.standard_normal((200, FEATURES)).astype(np.float32)
+    loaded = pronghorn.load(made, samples=samples)
+    outliers = np.concatenate([reach * np.eye(FEATURES) for reach in (-50, -12, -8, -6, 5, 7, 10, 16, 40)])
+    for trust in ("two-party", "client-aided"):
+        _, found = loaded.plan(trust=trust).compiled.run_oracle(outliers.astype(np.float32), None)
+        assert np.asarray(found).max() < -1.5, trust
+
+
 def test_sums_of_columns_of_two_rows_stay_apart() -> None:
     """A Concat of sums of columns is a product where they are of one row, and else stays what it is."""
     choose = [

@@ -21,10 +21,16 @@ CHOOSING = "ai.onnx.ml.ArrayFeatureExtractor"
 SIGNS = {"Add": (1.0, 1.0), "Identity": (1.0,), "Neg": (-1.0,), "Sub": (1.0, -1.0)}
 """The signs of inputs in operators that add them up; all are positive in a Sum."""
 
+POINTWISE = ("Cast", "Greater", "Identity", "Less", "Neg")
+"""Operators between the scores and the columns."""
+
 DEEPEST = 32
 """Operators behind each other in such a sum, at most."""
 
 LEAST_COLUMNS = 2
+
+MOST_WEIGHTS = 1 << 22
+"""Of the matrix."""
 
 Makers = Mapping[str, NodeProto]
 
@@ -52,7 +58,7 @@ def sums_of_columns(node: NodeProto, makers: Makers, constants: dict[str, Array]
 
     Args:
         node: the Concat.
-        makers: the node that makes each value.
+        makers: the node that makes each value, the scores of classifiers among them.
         constants: the model's weights, which the matrix joins.
     """
     axis = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
@@ -62,10 +68,15 @@ def sums_of_columns(node: NodeProto, makers: Makers, constants: dict[str, Array]
     columns = [_column(name, makers, constants, known, 0) for name in node.input]
     sums = [column for column in columns if column is not None and column.row]
     rows = {column.row for column in sums}
-    if len(sums) < len(columns) or len(rows) != 1 or all(len(column.factors) < LEAST_COLUMNS for column in sums):
+    are_sums = sum(len(column.factors) >= LEAST_COLUMNS for column in sums)
+    if len(sums) < len(columns) or len(rows) != 1 or 2 * are_sums < len(sums):
         return None
     (row,) = rows
+    if not _is_of_classes(row, makers):
+        return None
     places = sorted({place for column in sums for place in column.factors})
+    if len(places) * len(sums) > MOST_WEIGHTS:
+        return None
     roles = ("columns", "chosen", "matrix", "constants")
     chosen, values, matrix, added = (free_name(f"{node.output[0]}/{role}", makers, constants) for role in roles)
     constants[chosen] = np.array(places, np.int64)
@@ -73,11 +84,24 @@ def sums_of_columns(node: NodeProto, makers: Makers, constants: dict[str, Array]
     constants[matrix] = np.array(factors, np.float32)
     constants[added] = np.array([column.constant for column in sums], np.float32)
     name = node.name or node.output[0]
-    # Only rows of two dimensions pass a Gemm: behind the batch they have one.
     return [
         helper.make_node("Gather", [row, chosen], [values], name=name, axis=-1),
         helper.make_node("Gemm", [values, matrix, added], node.output, name=name),
     ]
+
+
+def _is_of_classes(name: str, makers: Makers) -> bool:
+    """Whether a value is made of the scores of a classifier of rows: behind the batch it has one dimension."""
+    for _ in range(DEEPEST):
+        node = makers.get(name)
+        if node is None:
+            return False
+        if node.domain == "ai.onnx.ml" and node.op_type.endswith("Classifier"):
+            return True
+        if node.op_type not in POINTWISE:
+            return False
+        name = node.input[0]
+    return False
 
 
 def _column(
@@ -95,7 +119,8 @@ def _new_column(
 ) -> Column | None:
     if name in constants:
         array = constants[name]
-        return Column(constant=float(array.item())) if array.size == 1 and array.dtype.kind == "f" else None
+        is_number = array.size == 1 and array.ndim <= 2 and array.dtype.kind == "f"
+        return Column(constant=float(array.item())) if is_number else None
     node = makers.get(name)
     if node is None or depth > DEEPEST:
         return None

@@ -283,7 +283,9 @@ def score_classes(graph: GraphProto, output: str) -> None:
     if maker is None or len(maker.output) < 2 or scores != maker.output[1]:
         return
     given = {each.name: helper.get_attribute_value(each) for each in maker.attribute}
-    if "prob_a" in given or len(given.get("rho", [])) != 1:
+    if given.get("prob_a") or len(given.get("rho", [])) != 1:
+        return
+    if any(scores in node.input and node.op_type not in ("Cast", "Identity") for node in graph.node):
         return
     columns = f"{scores}/columns"
     negated = helper.make_node("Neg", [columns], [scores], name=f"{scores}/signs")

@@ -209,7 +209,6 @@ def _imported(
     source = fix_batch(proto)
     refuse_large(proto)
     output_name = proto.graph.output[0].name
-    score_classes(proto.graph, output_name)
     sizes = (1, *(dim.dim_value for dim in source.type.tensor_type.shape.dim[1:]))
     by_batch = is_dynamic(proto.graph)
     written = copy.deepcopy(proto) if by_batch or has_integers(proto.graph) else None
@@ -283,6 +282,7 @@ def _cut(proto: ModelProto, output: Output) -> tuple[list[str], Row | None]:
     names = [_before_zip_map(graph.node, name) for name in _outputs(proto, output)]
     for name in names:
         _refuse_absent(graph, name)
+        score_classes(graph, name)
     row = None if len(names) == 1 else join_outputs(graph, names)
     wanted = row.name if row else names[0]
     nodes = _needed(graph.node, wanted)

@@ -26,6 +26,8 @@ EVEN = (2, 4, 6, 8)
 
 TREES = "ai.onnx.ml.TreeEnsembleClassifier"
 
+VECTORS = "ai.onnx.ml.SVMClassifier"
+
 ROLES = ("factor", "scaled", "exponent")
 """Of values that such a power is made of."""
 
@@ -47,13 +49,15 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
     """
     nodes = list(nodes)
     makers, scored = _makers(nodes, CLASSIFIER), _makers(nodes, CLASSIFIER, TREES)
+    voted = partial(sums_of_columns, makers=_makers(nodes, VECTORS))
     places = {node.output[0]: place for place, node in enumerate(nodes) if node.output}
     scaled_power = partial(_scaled_power, readers=Counter(name for node in nodes for name in set(node.input)))
 
     def replaced(node: NodeProto) -> list[NodeProto]:
         one = _binary(node, makers, constants) or recognised(node, places, nodes, constants)
-        ways = () if one else (normalisation, softmax, choice, signed, ending, sums_of_columns, _stacked, scaled_power)
+        ways = () if one else (normalisation, softmax, choice, signed, ending, _stacked, scaled_power)
         several = next((made for way in ways if (made := way(node, makers, constants))), None)
+        several = several or voted(node, constants=constants)
         ways_of_one = (
             _gathered(node, makers),
             _normalised(node, makers, constants),

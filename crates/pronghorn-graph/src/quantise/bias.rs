@@ -84,7 +84,10 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
                 Part::Low => {
                     let sums = found_means.iter_mut().zip(mem::take(&mut above));
                     sums.for_each(|(low, above)| *low += above);
-                    shifts(&found_means, &means[layer.node], &layer.fractions)
+                    match layer.keeps_biases {
+                        true => vec![0; channels],
+                        false => shifts(&found_means, &means[layer.node], &layer.fractions),
+                    }
                 }
             };
             let bias = linear.bias.iter().zip(&shifts);

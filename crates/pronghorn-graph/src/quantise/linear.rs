@@ -90,7 +90,10 @@ impl Builder<'_> {
                 let op = self.operator(linear, value);
                 self.push(op, vec![value], coarsest)?
             }
-            Some(low) => self.in_digits(linear, value, (&results, coarsest), low)?,
+            Some(low) => {
+                let keeps_biases = layer.keeps_biases();
+                self.in_digits(linear, value, (&results, coarsest, keeps_biases), low)?
+            }
         };
         if results.iter().any(|&result| result > coarsest) {
             let finer = results.iter().map(|&result| (result - coarsest) as u32);
@@ -168,7 +171,7 @@ impl Builder<'_> {
         &mut self,
         linear: Linear,
         value: usize,
-        (results, coarsest): (&[i32], i32),
+        (results, coarsest, keeps_biases): (&[i32], i32, bool),
         LowDigits { count, bits }: LowDigits,
     ) -> Result<usize, QuantiseError> {
         let mut digits = Vec::new();
@@ -190,7 +193,7 @@ impl Builder<'_> {
                 } else {
                     Part::Low
                 },
-                keeps_biases: false,
+                keeps_biases,
             });
             let fraction = coarsest - left_shift as i32;
             sums.push(self.push(FixedOp::Linear(digit), vec![value], fraction)?);

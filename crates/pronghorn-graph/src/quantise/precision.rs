@@ -168,7 +168,8 @@ impl Builder<'_> {
         // with a bit more nothing is compared with the ends.
         let spare = u32::from(matches!(op, FixedOp::Local(_)));
         let all = |end: i32| ((i64::from(end) << spare) + ((1 << bits) >> 1)) >> bits;
-        let (low, high) = (all(spec.low) as i32, all(spec.high) as i32);
+        let within = |end: i64| end.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+        let (low, high) = (within(all(spec.low)), within(all(spec.high)));
         let (low, high) = match self.options.costly_requantisation {
             true => scale::word(low, high),
             false => (low, high),

@@ -17,6 +17,7 @@ pub(super) fn of(
     costly: bool,
 ) -> Vec<Range> {
     let positive = are_positive(graph, profile);
+    let squares = squares_of_features(graph);
     let of_value = |(index, value): (usize, &ValueProfile), before: &[Range]| {
         let node = &graph.nodes[index];
         let range = match node.op {
@@ -28,9 +29,11 @@ pub(super) fn of(
             _ if positive[index] => Range::of(value, margin),
             _ => Range::of(value, margin).across(value, margin),
         };
-        let range = match image(&node.op, |input| before[node.inputs[input]]) {
-            Some(image) => range.within(image.and(value)),
-            None => range,
+        let range_of = |input: usize| before[node.inputs[input]];
+        let range = match (squares[index], image(&node.op, range_of)) {
+            (true, _) => range.and_range(of_squares(node, range_of)),
+            (false, Some(image)) => range.within(image.and(value)),
+            (false, None) => range,
         };
         match costly && may_saturate(graph, index) {
             true => range.saturating(),
@@ -46,6 +49,45 @@ pub(super) fn of(
         share(graph, &mut ranges);
     }
     ranges
+}
+
+/// Whether each value is squares of features, scaled or moved, or has such beside others.
+///
+/// Where a layer reads features and their squares, as distances are made of them, both are clamped
+/// at the same features. Else the squares of outliers, clamped before them, make these near.
+fn squares_of_features(graph: &Graph) -> Vec<bool> {
+    let (mut features, mut squares) = (Vec::new(), Vec::new());
+    for node in &graph.nodes {
+        let any = |of: &[bool]| node.inputs.iter().any(|&input| of[input]);
+        let is_moved = matches!(
+            node.op,
+            Op::Take { .. } | Op::Reshape | Op::Transpose { .. }
+        );
+        let is_row = graph.nodes[0].shape.len() <= 2;
+        let is_feature = match node.op {
+            Op::Input => is_row,
+            Op::Affine { .. } => any(&features),
+            _ => is_moved && any(&features),
+        };
+        let is_square = match node.op {
+            Op::Square => any(&features),
+            Op::Concat { .. } => any(&squares),
+            _ => is_moved && any(&squares),
+        };
+        features.push(is_feature);
+        squares.push(is_square);
+    }
+    squares
+}
+
+/// What squares, moves and values beside each other make of all arguments in their ranges.
+fn of_squares(node: &Node, range_of: impl Fn(usize) -> Range) -> Range {
+    let all = (0..node.inputs.len()).map(range_of);
+    let whole = all.reduce(Range::and_range).unwrap_or(Range::ALL);
+    match node.op {
+        Op::Square => Range::new(0.0, whole.reach().powi(2)),
+        _ => whole,
+    }
 }
 
 /// What a function, a pool or a move makes of all arguments in a range; `None` for other operators,

@@ -128,6 +128,15 @@ impl Range {
         }
     }
 
+    /// The range, and another.
+    pub(super) fn and_range(self, other: Self) -> Self {
+        Self {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+            ..self
+        }
+    }
+
     /// The part of the range that is in another.
     pub(super) fn within(self, other: Self) -> Self {
         let high = self.high.min(other.high).max(other.low);

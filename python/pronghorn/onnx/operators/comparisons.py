@@ -122,8 +122,12 @@ def _finite(lowering: Lowering, site: Site, position: int) -> Value | Array:
     """A value or a constant to choose."""
     if site.input(position) in lowering.values:
         return lowering.value(site, position)
-    constant = lowering.required(site, position).astype(np.float64)
-    if np.abs(constant).max(initial=0.0) >= -FAR and any(site.input(at) in lowering.values for at in (1, 2)):
+    constant = lowering.constant(site, position)
+    if constant is None or constant.dtype.kind not in "fiub":
+        site.fail(f"its input {position} is no tensor of numbers", "repair the model")
+    constant = constant.astype(np.float64)
+    is_beside = any(site.input(at) in lowering.values for at in (1, 2))
+    if not np.isfinite(constant).all() or (is_beside and np.abs(constant).max(initial=0.0) >= -FAR):
         problem = f"it chooses between a value and a number as large as {np.abs(constant).max():g}"
         site.fail(f"{problem}, beside which fixed point leaves the value no digits", f"choose a smaller number, {CUT}")
     return constant

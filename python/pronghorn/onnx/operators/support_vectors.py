@@ -2,8 +2,8 @@
 
 A kernel of a row of features and of each support vector, and sums of these kernels. The kernels are a layer and a
 function of it: `exp(-gamma |x - v|^2)` is one of `2 gamma v x - gamma x^2 - gamma v^2`, which is linear in `x` and its
-squares. Support vectors are rows that the model was trained on. They are weights of the layer, and no part of a plan.
-Its shapes tell how many there are.
+squares. Support vectors are rows that the model was trained on. They are weights of the layer. A plan tells how many
+there are, and the shifts of channels some bits of each.
 
 Source: the operators' definition, and onnxruntime where it is silent: the signs of a classifier of two classes, and the
 order of coefficients, which is that of LIBSVM (Chang and Lin, ACM TIST 2011, section 7).
@@ -22,7 +22,8 @@ from pronghorn.onnx.operators.shapes import joined
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
-KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
+MOST_WEIGHTS = 1 << 27
+"""Weights of a layer, at most."""
 
 
 @operator("ai.onnx.ml.SVMRegressor")
@@ -35,10 +36,10 @@ def _regressor(lowering: Lowering, site: Site) -> Value:
     count = site.integer("n_supports", 0)
     if not count:
         # Without support vectors its coefficients are those of the features.
-        vectors = np.eye(value.shape[1])
-        return _sums(lowering, site, _linear_kernels(lowering, site, value, vectors), coefficients[None], rho)
-    vectors = _vectors(site, value, count)
-    return _sums(lowering, site, _kernels(lowering, site, value, vectors), coefficients[None], rho)
+        if coefficients.size != value.shape[1]:
+            site.fail(f"{coefficients.size} coefficients do not fit {value.shape[1]} features", REPAIR)
+        return lowering.linear(site, value, coefficients[None], rho)
+    return _decisions(lowering, site, value, _vectors(site, value, count), (coefficients[None], rho))
 
 
 @operator("ai.onnx.ml.SVMClassifier")
@@ -49,33 +50,56 @@ def _classifier(lowering: Lowering, site: Site) -> list[Value | None]:
     classes, rho = max(map(len, lists)), _numbers(site, "rho")
     if classes < 2 or len(each) != classes or min(each) < 0:
         site.fail(f"{len(each)} numbers of support vectors do not fit {classes} classes", REPAIR)
-    pairs = _pairs(site, each)
-    if len(pairs) != rho.size:
-        site.fail(f"{rho.size} numbers rho do not fit {len(pairs)} pairs of classes", REPAIR)
-    kernels = _kernels(lowering, site, value, _vectors(site, value, sum(each)))
     first, second = (_numbers(site, name) for name in ("prob_a", "prob_b"))
-    if first.size == second.size == 0:
-        if classes == 2:
-            # onnxruntime's columns, and -s is that of the class which is chosen where s is above zero: as scores of
-            # classes they come in the other order (endings.py).
-            pairs, rho = np.concatenate([-pairs, pairs]), np.concatenate([-rho, rho])
-        elif not lowering.is_within(site):
-            problem = f"its scores are those of {len(pairs)} pairs of classes, and none tells the class"
-            site.fail(problem, "train with decision_function_shape='ovr'")
-        return [None, _sums(lowering, site, kernels, pairs, rho)]
-    if classes > 2:
+    has_scores = first.size == second.size == 0
+    count = classes * (classes - 1) // 2
+    if rho.size != count:
+        site.fail(f"{rho.size} numbers rho do not fit {count} pairs of classes", REPAIR)
+    if classes > 2 and not has_scores:
         site.fail(
             "its probabilities are computed from those of pairs of classes, step by step",
             "train it without them: SVC() in place of SVC(probability=True)",
         )
+    if classes > 2 and not lowering.is_within(site):
+        problem = f"its scores are those of {count} pairs of classes, and none tells the class"
+        site.fail(problem, "train with decision_function_shape='ovr'")
+    vectors = _vectors(site, value, sum(each))
+    if count * len(vectors) > MOST_WEIGHTS:
+        site.fail(f"{count} pairs of classes have too many support vectors, {len(vectors)}", f"train fewer, {CUT}")
+    pairs = _pairs(site, each)
+    if has_scores:
+        if classes == 2 and _is_cut(lowering, site.node.output[1]):
+            site.fail(
+                "one against the rest, its column is the score of the rest, so that labels are wrong in the file, too",
+                "train SVC() by itself: it tells several classes apart",
+            )
+        if classes == 2:
+            # onnxruntime's columns. Where s is above zero it chooses the first class: scores of classes have the other
+            # signs (endings.py).
+            pairs, rho = np.concatenate([-pairs, pairs]), np.concatenate([-rho, rho])
+        return [None, _decisions(lowering, site, value, vectors, (pairs, rho))]
     if first.size != 1 or second.size != 1:
         site.fail("prob_a and prob_b have not one number each", REPAIR)
     # Platt's probabilities, `1 / (1 + exp(a s + b))` of the first class: a Softmax of two scores with other signs.
     halves = np.array([[-0.5], [0.5]])
-    scores = _sums(lowering, site, kernels, halves * first @ pairs, (halves * (first * rho + second)).reshape(-1))
+    sums = halves * first @ pairs, (halves * (first * rho + second)).reshape(-1)
+    scores = _decisions(lowering, site, value, vectors, sums)
     if lowering.is_within(site):
         site.fail("the network goes on behind its probabilities", f"take them as output, {CUT}")
     return [None, lowering.emit(site, {"kind": "softmax"}, [scores], scores.inner)]
+
+
+def _is_cut(lowering: Lowering, scores: str) -> bool:
+    """Whether a Slice takes one column of scores, as skl2onnx writes OneVsRestClassifier."""
+    names = {scores}
+    for node in lowering.network:
+        if not names.intersection(node.input):
+            continue
+        if node.op_type == "Slice":
+            return True
+        if node.op_type in ("Cast", "Identity"):
+            names.update(node.output)
+    return False
 
 
 def _pairs(site: Site, each: list[int]) -> Array:
@@ -116,27 +140,28 @@ def _vectors(site: Site, value: Value, count: int) -> Array:
     return vectors.reshape(count, features)
 
 
-def _sums(lowering: Lowering, site: Site, kernels: Value, coefficients: Array, rho: Array) -> Value:
-    """Sums of kernels, times coefficients."""
-    if coefficients.shape[1] != kernels.shape[1]:
-        problem = f"{coefficients.shape[1]} coefficients do not fit {kernels.shape[1]} support vectors"
+def _decisions(lowering: Lowering, site: Site, value: Value, vectors: Array, sums: tuple[Array, Array]) -> Value:
+    """Sums of kernels times coefficients, plus rho. Of linear kernels they are linear in the features."""
+    coefficients, rho = sums
+    if coefficients.shape[1] != len(vectors):
+        problem = f"{coefficients.shape[1]} coefficients do not fit {len(vectors)} support vectors"
         site.fail(problem, REPAIR)
-    return lowering.linear(site, kernels, coefficients, rho)
+    if site.text("kernel_type", "LINEAR") == "LINEAR":
+        return lowering.linear(site, value, coefficients @ vectors, rho)
+    return lowering.linear(site, _kernels(lowering, site, value, vectors), coefficients, rho)
 
 
 def _kernels(lowering: Lowering, site: Site, value: Value, vectors: Array) -> Value:
     """The kernel of the features and of each vector."""
     kind, parameters = site.text("kernel_type", "LINEAR"), _numbers(site, "kernel_params")
-    if kind not in KERNELS:
+    if kind not in ("POLY", "RBF", "SIGMOID"):
         site.fail(f"its kernel {kind} is unknown", REPAIR)
-    if kind == "LINEAR":
-        return _linear_kernels(lowering, site, value, vectors)
     if parameters.size != 3 or not np.isfinite(parameters).all():
         site.fail(f"its kernel {kind} has {parameters.size} parameters", REPAIR)
     gamma, shift, degree = (float(number) for number in parameters)
     if kind == "RBF":
         return _gaussian(lowering, site, value, vectors, gamma)
-    product = _linear_kernels(lowering, site, value, gamma * vectors, shift)
+    product = lowering.linear(site, value, gamma * vectors, np.full(len(vectors), shift))
     if kind == "SIGMOID":
         return lowering.function(site, product, "tanh")
     if not degree.is_integer() or not 1 <= degree <= MAX_POWER:
@@ -144,16 +169,13 @@ def _kernels(lowering: Lowering, site: Site, value: Value, vectors: Array) -> Va
     return whole_power(lowering, site, product, int(degree))
 
 
-def _linear_kernels(lowering: Lowering, site: Site, value: Value, vectors: Array, shift: float = 0.0) -> Value:
-    return lowering.linear(site, value, vectors, np.full(len(vectors), shift))
-
-
 def _gaussian(lowering: Lowering, site: Site, value: Value, vectors: Array, gamma: float) -> Value:
     """`exp(-gamma |x - v|^2)` of each vector `v`. Features count from the middle of the vectors, so that squares are
     small and little cancels."""
     if gamma < 0:
         site.fail(f"its gamma is {gamma:g}", "train it with a positive one")
-    middle = vectors.mean(axis=0)
+    # A number of the graph, so that what is taken off the features and the vectors is the same.
+    middle = vectors.mean(axis=0).astype(np.float32).astype(np.float64)
     centred = lowering.affine(site, value, add=-middle)
     both = joined(lowering, site, [centred, lowering.times(site, centred, centred)])
     moved = vectors - middle
