@@ -281,3 +281,22 @@ def test_sums_of_columns_of_two_rows_stay_apart() -> None:
         constants = {"p0": np.array([0]), "p1": np.array([3]), "c": np.float32([0.5])}
         made = proto(nodes, "y", constants)
         near(import_onnx(made), run_onnx(made, rows()), rows())
+
+
+@pytest.mark.parametrize("seed", [62, 67])
+def test_integers_that_do_not_fit_have_another_plan(seed: int) -> None:
+    """Sums of cubes, of which the first precisions leave more than 32 bits."""
+    draw, each = np.random.default_rng(seed), 3
+    nodes, constants = votes(3)
+    given = {
+        "kernel_type": "POLY",
+        "kernel_params": [0.07, 0.0, 3.0],
+        "support_vectors": (0.2 + 7 * draw.random((3 * each, FEATURES))).ravel().tolist(),
+        "vectors_per_class": [each] * 3,
+        "coefficients": draw.standard_normal(6 * each).tolist(),
+        "rho": [1.0] * 3,
+        "classlabels_ints": [0, 1, 2],
+    }
+    made = proto([machine("SVMClassifier", "label s", **given), *nodes], "y", constants)
+    samples = (0.2 + 7 * draw.random((90, FEATURES))).astype(np.float32)
+    assert pronghorn.load(made, samples=samples, error=0.5).plan(trust="client-aided").expected_error.error < 2.5

@@ -6,7 +6,7 @@ use pronghorn_graph::{
     fixed::FixedGraph,
     graph::{Node, Op},
     losses, oracle,
-    quantise::{self, QuantiseOptions},
+    quantise::{self, QuantiseError, QuantiseOptions},
 };
 
 use super::{
@@ -287,9 +287,10 @@ fn keeping_labels(source: &Source<'_>, aim: f64) -> f64 {
     }
 }
 
-/// Whether shares do not fit, for which another network may have room.
+/// Whether integers or shares do not fit, for which another network may have room.
 fn is_too_wide(error: &BuildError) -> bool {
     match error {
+        BuildError::Quantise(QuantiseError::Overflow { .. }) => true,
         BuildError::Refused { source, .. } => !is_too_long(source) && !is_too_large(source),
         error => matches!(error, BuildError::Bits { .. } | BuildError::Modulus { .. }),
     }
