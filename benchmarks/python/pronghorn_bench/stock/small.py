@@ -230,6 +230,7 @@ def _mixture(nn: Any) -> Any:
 
 IMAGE = (3, 16, 16)
 
+
 def _binary(nn: Any) -> Any:
     """A network whose activations are signs."""
     import torch
