@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import pronghorn
 from helpers import model, run_native, run_onnx
-from pronghorn.errors import UnsupportedModelError
+from pronghorn.errors import ModelFileError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
 
 FEATURES = 4
@@ -214,6 +214,12 @@ def test_other_machines_are_refused() -> None:
             import_onnx(proto([machine("SVMClassifier", "label y", **given)], "y"))
 
 
+def test_labels_alone_are_refused() -> None:
+    labelled = proto([machine("SVMClassifier", "y", **classifier("RBF", 2))], "y")
+    with pytest.raises(ModelFileError, match="output size 1"):
+        import_onnx(labelled)
+
+
 def test_one_against_the_rest_is_refused() -> None:
     """skl2onnx takes the second column, which is the score of the rest."""
     nodes = [
@@ -249,12 +255,19 @@ def test_vectors_far_from_zero() -> None:
     near(import_onnx(made), run_onnx(made, inputs), inputs, 1e-4)
 
 
-def test_outliers_are_near_no_vector() -> None:
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_outliers_are_near_no_vector(is_turned: bool) -> None:
     """Squares are clamped where features are: else a feature far out would count as near."""
     draw = np.random.default_rng(5)
     vectors = draw.standard_normal((40, FEATURES))
     given = {"kernel_params": [0.25, 0.0, 0.0], "rho": [-2.0], "n_supports": 40, "coefficients": [1.0] * 40}
     made = regressor("RBF", support_vectors=vectors.ravel().tolist(), **given)
+    if is_turned:
+        # As a PCA before it does.
+        made.graph.node[0].input[0] = "t"
+        made.graph.node.insert(0, helper.make_node("MatMul", ["x", "turned"], ["t"]))
+        turned = np.linalg.qr(draw.standard_normal((FEATURES, FEATURES)))[0].astype(np.float32)
+        made.graph.initializer.append(numpy_helper.from_array(turned, "turned"))
     samples = draw.standard_normal((200, FEATURES)).astype(np.float32)
     loaded = pronghorn.load(made, samples=samples)
     outliers = np.concatenate([reach * np.eye(FEATURES) for reach in (-50, -12, -8, -6, 5, 7, 10, 16, 40)])

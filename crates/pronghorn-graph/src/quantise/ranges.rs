@@ -51,33 +51,43 @@ pub(super) fn of(
     ranges
 }
 
-/// Whether each value is squares of features, scaled or moved, or has such beside others.
+/// Whether each value is squares of features, or of linear maps of them, that stand beside others,
+/// or has such squares.
 ///
 /// Where a layer reads features and their squares, as distances are made of them, both are clamped
 /// at the same features. Else the squares of outliers, clamped before them, make these near.
 fn squares_of_features(graph: &Graph) -> Vec<bool> {
+    let is_row = graph.nodes[0].shape.len() <= 2;
     let (mut features, mut squares) = (Vec::new(), Vec::new());
-    for node in &graph.nodes {
+    for (index, node) in graph.nodes.iter().enumerate() {
         let any = |of: &[bool]| node.inputs.iter().any(|&input| of[input]);
-        let is_moved = matches!(
-            node.op,
-            Op::Take { .. } | Op::Reshape | Op::Transpose { .. }
-        );
-        let is_row = graph.nodes[0].shape.len() <= 2;
-        let is_feature = match node.op {
+        let all = |of: &[bool]| node.inputs.iter().all(|&input| of[input]);
+        let is_feature = match &node.op {
             Op::Input => is_row,
-            Op::Affine { .. } => any(&features),
-            _ => is_moved && any(&features),
+            Op::Add | Op::Concat { .. } => all(&features),
+            op => (op.is_linear() || is_move(op)) && all(&features),
         };
-        let is_square = match node.op {
-            Op::Square => any(&features),
+        let is_square = match &node.op {
+            Op::Square => any(&features) && is_joined(graph, index),
             Op::Concat { .. } => any(&squares),
-            _ => is_moved && any(&squares),
+            op => is_move(op) && any(&squares),
         };
         features.push(is_feature);
         squares.push(is_square);
     }
     squares
+}
+
+fn is_move(op: &Op) -> bool {
+    matches!(op, Op::Take { .. } | Op::Reshape | Op::Transpose { .. })
+}
+
+/// Whether a value stands beside others, at most moved.
+fn is_joined(graph: &Graph, index: usize) -> bool {
+    graph.readers(index).any(|(at, node)| match &node.op {
+        Op::Concat { .. } => true,
+        op => is_move(op) && is_joined(graph, at),
+    })
 }
 
 /// What squares, moves and values beside each other make of all arguments in their ranges.
@@ -102,7 +112,7 @@ fn image(op: &Op, range_of: impl Fn(usize) -> Range) -> Option<Range> {
         // A mean may count zeros around the image.
         Op::AveragePool { .. } => Some(range_of(0).with_zero()),
         Op::MaxPool { .. } | Op::GlobalAveragePool => Some(range_of(0)),
-        Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => Some(range_of(0)),
+        op if is_move(op) => Some(range_of(0)),
         _ => None,
     }
 }
@@ -193,7 +203,7 @@ pub(crate) fn is_clamped(graph: &Graph, index: usize) -> bool {
 /// Whether layers alone read a value, behind moves of it.
 fn moves_to_layers(graph: &Graph, index: usize) -> bool {
     let is_layer = |(at, node): (usize, &Node)| match node.op {
-        Op::Take { .. } | Op::Reshape | Op::Transpose { .. } => moves_to_layers(graph, at),
+        ref op if is_move(op) => moves_to_layers(graph, at),
         ref op => op.is_linear(),
     };
     let is_read = index != graph.output && graph.readers(index).next().is_some();
@@ -206,7 +216,7 @@ fn share(graph: &Graph, ranges: &mut [Range]) {
     let mut shares = vec![false; graph.nodes.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
         match (&node.op, node.inputs.as_slice()) {
-            (Op::Take { .. } | Op::Reshape | Op::Transpose { .. }, &[input]) if shares[input] => {
+            (op, &[input]) if is_move(op) && shares[input] => {
                 shares[index] = true;
                 ranges[index] = ranges[input];
             }

@@ -11,6 +11,7 @@ order of coefficients, which is that of LIBSVM (Chang and Lin, ACM TIST 2011, se
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import combinations
 
 import numpy as np
@@ -68,7 +69,7 @@ def _classifier(lowering: Lowering, site: Site) -> list[Value | None]:
         site.fail(f"{count} pairs of classes have too many support vectors, {len(vectors)}", f"train fewer, {CUT}")
     pairs = _pairs(site, each)
     if has_scores:
-        if classes == 2 and _is_cut(lowering, site.node.output[1]):
+        if classes == 2 and _is_cut(lowering, site.node.output[1:]):
             site.fail(
                 "one against the rest, its column is the score of the rest, so that labels are wrong in the file, too",
                 "train SVC() by itself: it tells several classes apart",
@@ -89,9 +90,9 @@ def _classifier(lowering: Lowering, site: Site) -> list[Value | None]:
     return [None, lowering.emit(site, {"kind": "softmax"}, [scores], scores.inner)]
 
 
-def _is_cut(lowering: Lowering, scores: str) -> bool:
+def _is_cut(lowering: Lowering, scores: Iterable[str]) -> bool:
     """Whether a Slice takes one column of scores, as skl2onnx writes OneVsRestClassifier."""
-    names = {scores}
+    names = set(scores)
     for node in lowering.network:
         if not names.intersection(node.input):
             continue
