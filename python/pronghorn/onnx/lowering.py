@@ -374,17 +374,6 @@ class Lowering:
         op = self._last_node(value)["op"]
         return op.get("of", op["kind"]) if op["kind"] in FINISH else None
 
-    def are_features(self, site: Site) -> bool:
-        """Whether the values that a node reads are features of the input, at most scaled and moved."""
-        return all(self._source(self.values[name]) == 0 for name in site.node.input if name in self.values)
-
-    def _source(self, value: Value) -> int:
-        """The number of the value that one was scaled or moved from."""
-        index = value.index
-        while self.nodes[index]["op"]["kind"] in MOVED:
-            (index,) = self.nodes[index]["inputs"]
-        return index
-
     def largest_factor(self, value: Value) -> float:
         """The largest number of those that a value was multiplied by last, one after the other; at least 1."""
         index, largest = value.index, 1.0

@@ -11,7 +11,7 @@ use std::mem;
 
 use rayon::prelude::*;
 
-use super::{builder::Scaled, linear::Part};
+use super::builder::Scaled;
 use crate::{
     fixed::{FixedGraph, FixedOp, Interval},
     oracle::{Evaluator, Images},
@@ -63,7 +63,7 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
         .map(<[i32]>::to_vec)
         .collect();
     let mut biases = Vec::new();
-    // Means of the digits above the lowest ones, where a layer is cut.
+    // Means of the digits above the lowest ones, where a layer is cut. Empty elsewhere.
     let mut above: Vec<f64> = Vec::new();
     for (index, node) in graph.nodes.iter().enumerate().skip(1) {
         let mut found = evaluator.node(index, &mut values).ok()?;
@@ -71,23 +71,21 @@ fn corrected(scaled: &Scaled, means: &[Vec<f64>], inputs: &[i32]) -> Option<Bias
             let layer = layers.next()?;
             let channels = linear.bias.len();
             let mut found_means = channel_means(&found, channels);
-            let shifts = match layer.part {
-                Part::Above(left_shift) => {
-                    let unit = f64::from(left_shift).exp2();
-                    above.resize(channels, 0.0);
-                    let sums = above.iter_mut().zip(&found_means);
-                    sums.for_each(|(above, found)| *above += found * unit);
-                    vec![0; channels]
-                }
-                Part::Whole if layer.keeps_biases => vec![0; channels],
-                Part::Whole => shifts(&found_means, &means[layer.node], &layer.fractions),
-                Part::Low => {
+            let shifts = match layer.left_shift {
+                0 => {
                     let sums = found_means.iter_mut().zip(mem::take(&mut above));
                     sums.for_each(|(low, above)| *low += above);
                     match layer.keeps_biases {
                         true => vec![0; channels],
                         false => shifts(&found_means, &means[layer.node], &layer.fractions),
                     }
+                }
+                left_shift => {
+                    let unit = f64::from(left_shift).exp2();
+                    above.resize(channels, 0.0);
+                    let sums = above.iter_mut().zip(&found_means);
+                    sums.for_each(|(above, found)| *above += found * unit);
+                    vec![0; channels]
                 }
             };
             let bias = linear.bias.iter().zip(&shifts);

@@ -31,21 +31,11 @@ pub(super) struct LayerScale {
     pub node: usize,
     /// Fraction bits, by channel.
     pub fractions: Vec<i32>,
-    /// What of the weights it has.
-    pub part: Part,
+    /// Bits by which its results are above those of the lowest digits, which come after it: 0 for
+    /// these, and for whole weights.
+    pub left_shift: u32,
     /// Whether its biases are thresholds or counts, which a correction would move.
     pub keeps_biases: bool,
-}
-
-/// A part of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Whole,
-    /// Digits above the lowest ones, whose results are so many bits higher. The next lower ones
-    /// come next.
-    Above(u32),
-    /// The lowest digits.
-    Low,
 }
 
 /// Constants so many times as large as what they are added to leave it few digits.
@@ -84,7 +74,7 @@ impl Builder<'_> {
                 self.scales.push(LayerScale {
                     node: self.current,
                     fractions: results.clone(),
-                    part: Part::Whole,
+                    left_shift: 0,
                     keeps_biases,
                 });
                 let op = self.operator(linear, value);
@@ -188,19 +178,16 @@ impl Builder<'_> {
             self.scales.push(LayerScale {
                 node: self.current,
                 fractions: results.to_vec(),
-                part: if below > 0 {
-                    Part::Above(left_shift)
-                } else {
-                    Part::Low
-                },
+                left_shift,
                 keeps_biases,
             });
             let fraction = coarsest - left_shift as i32;
             sums.push(self.push(FixedOp::Linear(digit), vec![value], fraction)?);
         }
         let highest = sums[0];
-        let (lowest, above) = sums.split_last().unwrap_or((&highest, &[]));
-        above.iter().rev().try_fold(*lowest, |below, &digit| {
+        let mut upwards = sums.into_iter().rev();
+        let lowest = upwards.next().unwrap_or(highest);
+        upwards.try_fold(lowest, |below, digit| {
             let kept = match digit == highest {
                 true => self.kept(digit, bits),
                 // The sum is rounded next.

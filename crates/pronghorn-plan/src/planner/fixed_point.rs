@@ -173,22 +173,17 @@ fn rounded(
         (None, true) => keeping_labels(source, method.aim),
         (None, false) => method.aim,
     };
-    let search = |Trial {
-                      aim,
-                      bits,
-                      low_digits,
-                  },
-                  most_bits| Search {
+    let search = |trial: Trial, most_bits| Search {
         source,
         method,
         options,
         tolerances,
         rounding,
-        bits,
-        low_digits,
+        bits: trial.bits,
+        low_digits: trial.low_digits,
         most_bits,
         stated,
-        aim,
+        aim: trial.aim,
     };
     let caps = match method.narrow {
         true => MOST_BITS.as_slice(),

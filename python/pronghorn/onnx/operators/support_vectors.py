@@ -20,11 +20,9 @@ from pronghorn.onnx.advice import CUT, REPAIR
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.arithmetic import MAX_POWER, whole_power
 from pronghorn.onnx.operators.shapes import joined
+from pronghorn.onnx.operators.tables import MOST_WEIGHTS, classes_of, features
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
-
-MOST_WEIGHTS = 1 << 27
-"""Weights of a layer, at most."""
 
 
 @operator("ai.onnx.ml.SVMRegressor")
@@ -47,8 +45,7 @@ def _regressor(lowering: Lowering, site: Site) -> Value:
 def _classifier(lowering: Lowering, site: Site) -> list[Value | None]:
     """Labels, which are not supported, and scores."""
     value, each = _features(lowering, site), site.integers("vectors_per_class") or []
-    lists = (site.attributes.get(name, []) for name in ("classlabels_ints", "classlabels_strings"))
-    classes, rho = max(map(len, lists)), _numbers(site, "rho")
+    classes, rho = classes_of(site), _numbers(site, "rho")
     if classes < 2 or len(each) != classes or min(each) < 0:
         site.fail(f"{len(each)} numbers of support vectors do not fit {classes} classes", REPAIR)
     first, second = (_numbers(site, name) for name in ("prob_a", "prob_b"))
@@ -119,10 +116,8 @@ def _pairs(site: Site, each: list[int]) -> Array:
 
 
 def _features(lowering: Lowering, site: Site) -> Value:
-    """A row of features."""
-    value = lowering.value(site)
-    if len(value.shape) != 2:
-        site.fail(f"it reads a value of shape {value.shape}", "give it rows of features: (batch, features)")
+    """The features of a machine whose sums are the result as they are."""
+    value = features(lowering, site)
     transform = site.text("post_transform", "NONE")
     if transform != "NONE":
         site.fail(f"post_transform {transform} is not supported", f"export it with NONE, {CUT}")

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from pronghorn.onnx.advice import CUT, REPAIR
+from pronghorn.onnx.class_names import ATTRIBUTES
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.exponentials import softmax_within
 from pronghorn.onnx.operators.normalisations import of_sum_one, of_unit_length
@@ -16,6 +17,23 @@ from pronghorn.onnx.site import Site
 
 POSITIVE = ("exp", "reciprocal", "sigmoid", "softplus")
 """Functions that are positive."""
+
+
+MOST_WEIGHTS = 1 << 27
+"""Weights of a layer of an ensemble or of support vectors, at most."""
+
+
+def features(lowering: Lowering, site: Site) -> Value:
+    """A row of features."""
+    value = lowering.value(site)
+    if len(value.shape) != 2:
+        site.fail(f"it reads a value of shape {value.shape}", "give it rows of features: (batch, features)")
+    return value
+
+
+def classes_of(site: Site) -> int:
+    """How many classes a classifier names."""
+    return max(len(site.attributes.get(name, [])) for name in ATTRIBUTES)
 
 
 @operator("ai.onnx.ml.Scaler")
@@ -54,7 +72,7 @@ def _linear_regressor(lowering: Lowering, site: Site) -> Value:
 def _linear_classifier(lowering: Lowering, site: Site) -> list[Value | None]:
     """Labels, which are not supported, and scores."""
     value, transform = lowering.value(site), site.text("post_transform", "NONE")
-    classes = max(len(site.attributes.get(name, [])) for name in ("classlabels_ints", "classlabels_strings"))
+    classes = classes_of(site)
     matrix, bias = _coefficients(site, value, len(site.numbers("intercepts") or []) or classes)
     if len(matrix) == 1 and classes == 2:
         # The standard leaves the first column open; onnxruntime gives these.

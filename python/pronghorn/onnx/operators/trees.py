@@ -22,6 +22,7 @@ from pronghorn.onnx.advice import CUT, REPAIR
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.exponentials import softmax_within
 from pronghorn.onnx.operators.matrices import mix
+from pronghorn.onnx.operators.tables import MOST_WEIGHTS, classes_of, features
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 
@@ -54,9 +55,6 @@ MOST_CONDITIONS = 1 << 23
 
 MOST_TARGETS = 1 << 12
 """Classes or targets, at most."""
-
-MOST_WEIGHTS = 1 << 27
-"""Weights of a layer, at most."""
 
 SMALLER = "train fewer or smaller trees"
 
@@ -117,7 +115,7 @@ class Ensemble:
 
 @operator("ai.onnx.ml.TreeEnsembleRegressor")
 def _regressor(lowering: Lowering, site: Site) -> Value:
-    value, ensemble = _features(lowering, site), _of_lists(site, "target")
+    value, ensemble = features(lowering, site), _of_lists(site, "target")
     targets = site.integer("n_targets", 1)
     _only(site, "post_transform", site.text("post_transform", "NONE"), ("NONE",))
     aggregate = site.text("aggregate_function", "SUM")
@@ -126,7 +124,7 @@ def _regressor(lowering: Lowering, site: Site) -> Value:
 
 @operator("ai.onnx.ml.TreeEnsemble")
 def _ensemble(lowering: Lowering, site: Site) -> Value:
-    value, ensemble = _features(lowering, site), _of_tensors(site)
+    value, ensemble = features(lowering, site), _of_tensors(site)
     if site.integer("post_transform", 0):
         # The standard's 1 is a Softmax, and onnxruntime's a Sigmoid.
         problem = "the standard and onnxruntime disagree on what its post_transform is"
@@ -140,9 +138,8 @@ def _ensemble(lowering: Lowering, site: Site) -> Value:
 @operator("ai.onnx.ml.TreeEnsembleClassifier")
 def _classifier(lowering: Lowering, site: Site) -> list[Value | None]:
     """Labels, which are not supported, and scores."""
-    value, ensemble = _features(lowering, site), _of_lists(site, "class")
-    lists = (site.attributes.get(name, []) for name in ("classlabels_int64s", "classlabels_strings"))
-    classes, transform = max(map(len, lists)), site.text("post_transform", "NONE")
+    value, ensemble = features(lowering, site), _of_lists(site, "class")
+    classes, transform = classes_of(site), site.text("post_transform", "NONE")
     targets = {target for leaf in ensemble.leaves for target in leaf}
     if classes < 2:
         site.fail("it has one class", "give it two or more, or take a regressor")
@@ -160,14 +157,6 @@ def _classifier(lowering: Lowering, site: Site) -> list[Value | None]:
     is_positive = all(weight >= 0 for leaf in ensemble.leaves for weight in leaf.values())
     shift = np.array([1.0 if is_positive else 0.0, 0.0])
     return [None, _sums(lowering, site, value, (ensemble, 1, "SUM"), np.array([[-1.0], [1.0]]), shift)]
-
-
-def _features(lowering: Lowering, site: Site) -> Value:
-    """A row of features."""
-    value = lowering.value(site)
-    if len(value.shape) != 2:
-        site.fail(f"it reads a value of shape {value.shape}", "give it rows of features: (batch, features)")
-    return value
 
 
 def _only(site: Site, name: str, found: str, known: tuple[str, ...]) -> None:
