@@ -73,6 +73,9 @@ const MOST_BITS: [u32; 4] = [28, 26, 23, 20];
 /// Where an error stays above what users are warned of, searches for so many times the aim follow.
 const COARSER: [f64; 2] = [2.0, 4.0];
 
+/// And for so many where there is no plan yet.
+const FAR_COARSER: [f64; 2] = [8.0, 16.0];
+
 /// And then networks of which all weights and values have so many bits, where users chose none.
 /// Layers' tolerances follow from small errors. Where a network has roots or quotients of small
 /// numbers, finer layers need not help, and equal ones do: a network that pools means and deviations
@@ -224,6 +227,18 @@ fn rounded(
         if error_of(&other) < error_of(&best) {
             best = other;
         }
+    }
+    // A plan with a large error says more than none.
+    let last = FAR_COARSER.map(|times| Trial {
+        aim: times * aim,
+        ..first
+    });
+    let last = last.iter().chain(equal.iter().filter(|_| !has_equal));
+    for &other in coarser.iter().chain(last) {
+        if !best.as_ref().is_err_and(is_too_wide) {
+            break;
+        }
+        best = found(other).or(best);
     }
     best.and_then(|found| built(source, found))
 }

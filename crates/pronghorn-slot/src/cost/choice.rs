@@ -1,6 +1,8 @@
 //! The choice among variants and parameters.
 
 use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex};
 
 use pronghorn_graph::geometry::ConvGeometry;
 use pronghorn_he::bfv::{AnswerFormat, Parameters, Workload};
@@ -70,6 +72,31 @@ pub fn common_modulus(largest: u64) -> Result<u64, SlotError> {
     fits.ok_or(SlotError::Range { largest })
 }
 
+/// What a layer does in a variant at a degree.
+type Operations = HashMap<(ConvGeometry, Variant, usize), (Depth, Counts)>;
+
+/// Most entries of what is kept.
+const MOST_KEPT: usize = 1 << 14;
+
+/// The operations of a layout. A planner asks for a layer again and again, with other moduli, and
+/// listing the products of a dense layer of thousands takes a second: what was found is kept.
+fn operations(layout: &Layout, degree: usize) -> (Depth, Counts) {
+    static KEPT: LazyLock<Mutex<Operations>> = LazyLock::new(Mutex::default);
+    let kept = || KEPT.lock().unwrap_or_else(|broken| broken.into_inner());
+    let key = (layout.geometry.clone(), layout.variant.clone(), degree);
+    if let Some(found) = kept().get(&key) {
+        return found.clone();
+    }
+    let schedule = layout.chains();
+    let found = (Depth::of(layout, &schedule), Counts::of(layout, &schedule));
+    let mut kept = kept();
+    if kept.len() >= MOST_KEPT {
+        kept.clear();
+    }
+    kept.insert(key, found.clone());
+    found
+}
+
 fn choose_among(
     geometry: &ConvGeometry,
     objective: &Objective,
@@ -87,9 +114,8 @@ fn choose_among(
             if most.is_some_and(|most| chains.at_least(&layout, objective) >= most) {
                 continue;
             }
-            let schedule = layout.chains();
-            let workload = Depth::of(&layout, &schedule).workload(chains.t_bits);
-            let counts = Counts::of(&layout, &schedule);
+            let (depth, counts) = operations(&layout, degree);
+            let workload = depth.workload(chains.t_bits);
             let Some((parameters, format)) = chains.fitting(&workload, counts.outputs) else {
                 continue;
             };
