@@ -67,6 +67,19 @@ def test_a_client_has_classes_and_no_values() -> None:
     assert "differences" not in str(report)
 
 
+def test_shares_of_sigmoids_have_a_class() -> None:
+    """One class against the rest: labels no longer, as the client divides by their sum."""
+    nodes = [*YES[:1], node("Sigmoid", "g", "p"), node("LpNormalization", "p", "y", axis=1, p=1)]
+    plain, loaded = load(nodes), load(nodes, opening="class")
+    assert finish(plain) == ["sigmoid", {"along": {"of": "shares", "count": 4, "inner": 1}}]
+    assert plain.kind() == "classes"
+    images = inputs(60)
+    classes = np.argmax(plain.run_float(images), axis=1)
+    assert np.array_equal(loaded.run_float(images)[:, 0], classes)
+    assert np.mean(loaded.plan().compiled.run_oracle(images, None)[1].ravel() == classes) > 0.9
+    assert loaded.verify(images[:8]).disagreements == 0
+
+
 def test_models_that_end_in_argmax_open_no_values() -> None:
     loaded = load(CLASS)
     assert finish(loaded) == ["class"]

@@ -69,7 +69,7 @@ def test_trust_levels() -> None:
 def test_errors_are_one_message_and_debug_shows_the_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRONGHORN_DEBUG", raising=False)
     path = tmp_path / "m.onnx"
-    path.write_bytes(model([node("Hardmax", "x", "y")], (1, 5, 4, 4)).SerializeToString())
+    path.write_bytes(model([node("Round", "x", "y")], (1, 5, 4, 4)).SerializeToString())
     text = run("plan", str(path), *TRUST, status=2)
     assert "node: node_y" in text
     assert "Traceback" not in text

@@ -251,12 +251,72 @@ def test_shares_of_one_class_against_the_rest(kind: str) -> None:
         node("Div", "q u", "y"),
     ]
     proto = table(nodes, last=np.array([1]), count=np.float32(3))
-    if kind == "Sigmoid":
-        assert check(proto).finish == []
-        assert import_onnx(proto, output="p").finish == ["sigmoid"]
-        return
-    with pytest.raises(UnsupportedModelError, match="divides each row by its norm"):
-        import_onnx(proto)
+    sigmoid = ["sigmoid"] if kind == "Sigmoid" else []
+    assert check(proto).finish == [*sigmoid, "shares_along"]
+    assert import_onnx(proto, output="p").finish == sigmoid
+
+
+@pytest.mark.parametrize("kind", ["Div", "LpNormalization"])
+def test_shares_of_small_probabilities(kind: str) -> None:
+    """Rows that all classes reject have sigmoids that fixed point has as 0: the client divides."""
+    divide = [node("ReduceSum", "p last", "t"), node("Div", "p t", "y")]
+    nodes = [
+        LAYER,
+        node("Sub", "s far", "r"),
+        node("Sigmoid", "r", "p"),
+        *(divide if kind == "Div" else [node("LpNormalization", "p", "y", axis=1, p=1)]),
+    ]
+    proto, random = table(nodes, last=np.array([1]), far=np.float32(7)), np.random.default_rng(17)
+    inputs = random.standard_normal((100, 4)).astype(np.float32)
+    report = pronghorn.load(proto, samples=inputs[:60]).verify(inputs[60:])
+    assert report.disagreements == 0
+    assert report.relative_error < 0.05
+
+
+def test_shares_within_a_network_are_its_own() -> None:
+    """Layers behind them read what the network divides."""
+    nodes = [
+        LAYER,
+        node("Sigmoid", "s", "p"),
+        node("ReduceSum", "p last", "t"),
+        node("Div", "p t", "q"),
+        node("MatMul", "q v", "y"),
+    ]
+    assert check(table(nodes, last=np.array([1]), v=floats(3, 2))).finish == []
+    # Values that may be negative are no parts of their sum.
+    signed = [LAYER, node("ReduceSum", "s last", "t"), node("Div", "s t", "y")]
+    assert import_onnx(table(signed, last=np.array([1]))).finish == []
+    inverse = [LAYER, node("Reciprocal", "s", "p"), node("ReduceSum", "p last", "t"), node("Div", "p t", "y")]
+    assert import_onnx(table(inverse, last=np.array([1]))).finish == []
+
+
+def test_many_copies_of_sigmoids_take_little() -> None:
+    """Each copy is looked at once."""
+    nodes, last = [LAYER, node("Sigmoid", "s", "p0")], 40
+    for at in range(last):
+        nodes += [
+            node("Concat", f"p{at} p{at}", f"c{at}", axis=1),
+            node("Slice", f"c{at} none three one", f"p{at + 1}"),
+        ]
+    nodes += [node("ReduceSum", f"p{last} one", "t"), node("Div", f"p{last} t", "y")]
+    proto = table(nodes, none=np.array([0]), three=np.array([3]), one=np.array([1]))
+    assert import_onnx(proto).finish == ["sigmoid", "shares_along"]
+
+
+def test_shares_of_boosted_classifiers_are_a_softmax() -> None:
+    """As skl2onnx writes AdaBoostClassifier."""
+    nodes = [
+        LAYER,
+        node("Exp", "s", "e"),
+        node("ReduceSum", "e last", "t"),
+        node("Reshape", "t column", "r"),
+        node("Cast", "r", "i", to=6),
+        node("Equal", "i none", "z"),
+        node("Cast", "z", "f", to=1),
+        node("Add", "r f", "n"),
+        node("Div", "e n", "y"),
+    ]
+    assert import_onnx(table(nodes, last=np.array([1]), none=np.int32(0))).finish == ["softmax"]
 
 
 def one_against_the_rest(outputs: str = "y") -> onnx.ModelProto:
@@ -274,7 +334,7 @@ def one_against_the_rest(outputs: str = "y") -> onnx.ModelProto:
 
 
 def test_classifiers_of_one_class_against_the_rest() -> None:
-    assert check(one_against_the_rest()).finish == []
+    assert check(one_against_the_rest()).finish == ["sigmoid", "shares_along"]
     proto = one_against_the_rest("p")
     imported, inputs = import_onnx(proto), floats(5, 4)
     assert imported.finish == ["sigmoid"]

@@ -12,11 +12,19 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 import pronghorn
-from helpers import floats, model, node, run_native, run_onnx
+from helpers import model, node, run_native, run_onnx
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx import import_onnx
 
 quantization = pytest.importorskip("onnxruntime.quantization")
+
+RANDOM = np.random.default_rng(38)
+
+
+def floats(*shape: int) -> np.ndarray:
+    """Numbers of their own: by some, models of integers differ more from their floats."""
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
 
 Network = tuple[list[NodeProto], tuple[Any, ...], dict[str, np.ndarray]]
 
@@ -337,7 +345,8 @@ def test_several_outputs_of_a_quantised_model(tmp_path: Path) -> None:
         inputs = samples(network[1])[40:]
         alone = np.concatenate([secure.run_float(inputs[at : at + 1]) for at in range(len(inputs))])
         np.testing.assert_allclose(secure.run_float(inputs), alone, atol=1e-5)
-        assert secure.verify(inputs, secure=False).max_abs_difference < 1
+        # Those of other images would be 1.4 of the spread apart.
+        assert secure.verify(inputs, secure=False).relative_error < 0.5
 
 
 @pytest.mark.parametrize("attributes", [{"alpha": "one"}, {"op_type": "Conv"}, {"inputs": [1]}, {"transB": "x"}])

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper
 
 import pronghorn
-from helpers import model, run_native, run_onnx
+from helpers import model, node, run_native, run_onnx
 from pronghorn.errors import ModelFileError, UnsupportedModelError
 from pronghorn.onnx import ImportedModel, import_onnx
 
@@ -313,3 +313,64 @@ def test_integers_that_do_not_fit_have_another_plan(seed: int) -> None:
     made = proto([machine("SVMClassifier", "label s", **given), *nodes], "y", constants)
     samples = (0.2 + 7 * draw.random((90, FEATURES))).astype(np.float32)
     assert pronghorn.load(made, samples=samples, error=0.5).plan(trust="client-aided").expected_error.error < 2.5
+
+
+def scan_of_distances(rows: np.ndarray) -> NodeProto:
+    """As scikit-learn's exporter writes distances to stored rows: a Scan over these, with the features as state."""
+    row, rest = (helper.make_tensor_type_proto(1, [rows.shape[1]]), helper.make_tensor_type_proto(1, [None]))
+    features = helper.make_tensor_type_proto(1, [None, rows.shape[1]])
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["given"], ["kept"]),
+            helper.make_node("Sub", ["given", "row"], ["difference"]),
+            helper.make_node("ReduceSumSquare", ["difference"], ["distance"], axes=[1], keepdims=0),
+        ],
+        "body",
+        [helper.make_value_info("given", features), helper.make_value_info("row", row)],
+        [helper.make_value_info("kept", features), helper.make_value_info("distance", rest)],
+    )
+    return helper.make_node("Scan", ["x", "rows"], ["last", "by_row"], name="scan", num_scan_inputs=1, body=body)
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_distances_to_stored_rows(root: bool) -> None:
+    """A Gaussian process: kernels of the distances, and their weighted sum. At a stored row a root is next to zero."""
+    random = np.random.default_rng(12)
+    rows = random.standard_normal((20, 5)).astype(np.float32)
+    nodes = [
+        scan_of_distances(rows),
+        node("Transpose", "by_row", "d", perm=[1, 0]),
+        node("Sqrt", "d", "r") if root else node("Mul", "d half", "r"),
+        node("Neg", "r", "n"),
+        node("Exp", "n", "e"),
+        node("MatMul", "e w", "y"),
+    ]
+    constants = {"rows": rows, "w": random.standard_normal((20, 2)).astype(np.float32)}
+    constants |= {} if root else {"half": np.float32(0.5)}
+    proto = model(nodes, ("N", 5), constants, opset=12)
+    inputs = np.concatenate([rows, random.standard_normal((80, 5)).astype(np.float32)])
+    expected = run_onnx(proto, inputs)
+    found = run_native(import_onnx(proto), inputs)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=2e-3, atol=2e-3)
+    report = pronghorn.load(proto, samples=inputs[20:80]).verify(inputs[80:])
+    assert report.disagreements == 0
+    assert report.relative_error < 0.05
+
+
+@pytest.mark.parametrize("change", ["products", "backwards", "moving", "another axis"])
+def test_other_scans_are_refused(change: str) -> None:
+    rows = np.ones((3, 5), np.float32)
+    scan = scan_of_distances(rows)
+    (body,) = (each.g for each in scan.attribute if each.name == "body")
+    match change:
+        case "products":
+            body.node[1].op_type = "Mul"
+        case "backwards":
+            scan.attribute.append(helper.make_attribute("scan_input_directions", [1]))
+        case "moving":
+            body.node[0].op_type = "Neg"
+        case _:
+            next(each for each in body.node[2].attribute if each.name == "axes").ints[:] = [0]
+    nodes = [scan, node("Transpose", "by_row", "y", perm=[1, 0])]
+    with pytest.raises(UnsupportedModelError, match="takes steps over the data"):
+        import_onnx(model(nodes, ("N", 5), {"rows": rows}, opset=12))

@@ -123,7 +123,7 @@ def kind_of(
         return _check.one_of("outputs", asked, KINDS)
     if several or (OF_EACH | {"arg_max_along"}) & set(finish):
         return "values"
-    if (INDICES | {"softmax"}) & set(finish):
+    if (INDICES | {"softmax", "shares_along"}) & set(finish):
         return "classes"
     if "sigmoid" in finish:
         return "classes" if count == 1 else "labels"
@@ -196,7 +196,7 @@ class Predictions:
         if kind == "values":
             return cls(outputs, kind, None, None)
         if kind == "labels":
-            are_known |= not {"softmax", "softmax_along"}.isdisjoint(finish)
+            are_known |= not {"softmax", "softmax_along", "shares_along"}.isdisjoint(finish)
             _warn_of_shares(flat, are_known)
             return cls(outputs, kind, None, flat if are_known else _sigmoid(flat))
         if INDICES & set(finish):
@@ -207,7 +207,7 @@ class Predictions:
             classes = np.greater(flat[:, 0], 0.5 if are_known else 0.0).astype(np.int64)
             return cls(outputs, kind, classes, np.concatenate([1 - yes, yes], axis=1))
         classes = np.argmax(flat, axis=1).astype(np.int64)
-        are_shares = {"softmax", "softmax_along", "sigmoid"} & set(finish) and not OF_EACH & set(finish)
+        are_shares = {"softmax", "softmax_along", "shares_along", "sigmoid"} & set(finish) and not OF_EACH & set(finish)
         known = _are_shares(flat) if set(finish) <= {PROBABILITIES} else np.full(len(flat), bool(are_shares))
         return cls(outputs, kind, classes, np.where(known[:, None], flat, _softmax(flat)))
 

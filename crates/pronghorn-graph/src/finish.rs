@@ -56,6 +56,8 @@ pub enum Along {
     LogSoftmax,
     /// Index of the largest value, the first where equal. The dimension goes.
     ArgMax,
+    /// `|x| / sum(|x|)`, equal parts where the sum is 0.
+    Shares,
 }
 
 impl Finish {
@@ -70,6 +72,7 @@ impl Finish {
                 Along::Softmax => "softmax_along",
                 Along::LogSoftmax => "log_softmax_along",
                 Along::ArgMax => "arg_max_along",
+                Along::Shares => "shares_along",
             },
             Self::Exp => "exp",
             Self::ExpM1 => "exp_m1",
@@ -91,7 +94,7 @@ impl Finish {
     /// Whether its results are from 0 to 1, and steep between.
     pub fn makes_shares(&self) -> bool {
         match self {
-            Self::Along { of, .. } => *of == Along::Softmax,
+            Self::Along { of, .. } => matches!(of, Along::Softmax | Along::Shares),
             other => matches!(other, Self::Softmax | Self::Sigmoid),
         }
     }
@@ -203,6 +206,13 @@ fn log_softmax(x: &[f32]) -> Vec<f32> {
     x.iter().map(|x| x - most - sum.ln()).collect()
 }
 
+fn shares(x: &[f32]) -> Vec<f32> {
+    let sum: f32 = x.iter().map(|x| x.abs()).sum();
+    let equal = 1.0 / x.len().max(1) as f32;
+    let share = |x: &f32| if sum > 0.0 { x.abs() / sum } else { equal };
+    x.iter().map(share).collect()
+}
+
 fn largest(x: &[f32]) -> usize {
     let larger = |best: usize, i: usize| if x[i] > x[best] { i } else { best };
     (0..x.len()).fold(0, larger)
@@ -225,6 +235,7 @@ fn along(of: Along, [count, inner]: [usize; 2], x: &[f32]) -> Vec<f32> {
         for (place, row) in rows.enumerate() {
             let row = match of {
                 Along::LogSoftmax => log_softmax(&row),
+                Along::Shares => shares(&row),
                 _ => softmax(&row),
             };
             let places = made[first..].iter_mut().skip(place).step_by(inner);
@@ -297,6 +308,18 @@ mod tests {
         assert_eq!(far.shape(&[2]), None);
     }
 
+    #[test]
+    fn shares_add_up_to_one() {
+        let finish = Finish::along(Along::Shares, 0, &[4]).unwrap();
+        assert_eq!(finish.apply(&[1.0, 0.0, -2.0, 1.0]), [0.25, 0.0, 0.5, 0.25]);
+        assert_eq!(finish.apply(&[0.0; 4]), [0.25; 4]);
+        // The client's sigmoids are small, and none is lost.
+        let small = Finish::Sigmoid.apply(&[-20.0, -21.0, -30.0, -40.0]);
+        let found = finish.apply(&small);
+        assert!((found[0] - 1.0 / (1.0 + (-1f32).exp())).abs() < 1e-4);
+        assert!(finish.makes_shares() && finish.is_softmax());
+    }
+
     /// A class of several rows is not that of the largest value.
     #[test]
     fn an_operation_on_a_part_changes_the_order() {
@@ -327,7 +350,12 @@ mod tests {
     #[test]
     fn operations_take_values_of_any_size() {
         for (count, inner) in [(0, 0), (3, 0), (0, 3), (u32::MAX, 1), (5, 5), (1, 1)] {
-            for of in [Along::Softmax, Along::LogSoftmax, Along::ArgMax] {
+            for of in [
+                Along::Softmax,
+                Along::LogSoftmax,
+                Along::ArgMax,
+                Along::Shares,
+            ] {
                 let finish = Finish::Along { of, count, inner };
                 finish.apply(&[1.0; 7]);
                 finish.shape(&[7]);

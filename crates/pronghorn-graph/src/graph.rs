@@ -242,6 +242,7 @@ impl Op {
                 Along::Softmax => "Softmax",
                 Along::LogSoftmax => "LogSoftmax",
                 Along::ArgMax => "ArgMax",
+                Along::Shares => "Normalizer",
             },
             Self::Exp => "Exp",
             Self::ExpM1 => "ExpM1",

@@ -22,7 +22,6 @@ REPAIR = "repair or export the model again"
 """The advice for a file whose parts do not fit each other."""
 
 PREPARES = (
-    "IsNaN",
     "ai.onnx.ml.CategoryMapper",
     "ai.onnx.ml.LabelEncoder",
     "ai.onnx.ml.OneHotEncoder",
@@ -34,7 +33,6 @@ COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 
 UNSUPPORTED = {
     **dict.fromkeys(PREPARES, ("it prepares features", PREPARE)),
-    "Equal": ("numbers in fixed point are equal by chance", "compare before sending, or with Greater and Less"),
     **dict.fromkeys(
         ("Attention", "com.microsoft.Attention", "com.microsoft.MultiHeadAttention"),
         ("it is several operators in one", "export with opset 17, which writes MatMul, Softmax and MatMul"),
@@ -44,16 +42,12 @@ UNSUPPORTED = {
     "NonZero": ("the number of its results is computed from the data", CONTROL_FLOW),
     "If": ("what is computed depends on the data", CONTROL_FLOW),
     "Loop": ("what is computed depends on the data", CONTROL_FLOW),
-    "com.microsoft.CDist": (
-        "it computes distances to stored rows, as nearest neighbours and Gaussian processes do",
-        "train a linear model or a multilayer perceptron",
-    ),
     "Scan": (
         "it takes steps over the data, as distances to stored rows do in nearest neighbours and Gaussian processes",
         "train a linear model or a multilayer perceptron; export a loop over time without Scan",
     ),
     **dict.fromkeys(
-        ("Ceil", "Floor", "Hardmax", "Round"),
+        ("Ceil", "Floor", "Round"),
         ("it jumps", "round or compare the result after the model"),
     ),
     **dict.fromkeys(

@@ -93,7 +93,7 @@ class Pair:
         return bool(np.square(off).sum() <= COARSE**2 * len(off) * self.alone[:, known].var(axis=0).sum())
 
 
-def keeps_apart(model: ModelProto, outputs: Mapping[str, tuple[int, ...]]) -> bool:
+def keeps_apart(model: ModelProto, outputs: Mapping[str, tuple[int, ...]], encoded: Images | None = None) -> bool:
     """Whether a model, with the batch of its one input free again, gives each image its own results.
 
     False where it cannot be run, and where no images tell: each element is to be a number for some, and each output is
@@ -102,11 +102,13 @@ def keeps_apart(model: ModelProto, outputs: Mapping[str, tuple[int, ...]]) -> bo
     Args:
         model: as cut and with fixed sizes. Its batch is 1.
         outputs: the shapes of the outputs, which are a row where there are several.
+        encoded: rows of indicators, where the input has some: what is counted or looked up takes no others.
     """
     known, differs = list[Flags](), list[Flags]()
     try:
         batches = Batches(model)
-        for images in batches.made_up():
+        rows = None if encoded is None else np.split(encoded, range(IMAGES, len(encoded), IMAGES))
+        for images in batches.made_up() if rows is None else rows:
             alone = batches.alone(images)
             if alone is None:
                 continue

@@ -20,18 +20,15 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 
 from pronghorn._categories import Categories, Category, Floats
 from pronghorn.errors import UnsupportedModelError
+from pronghorn.onnx.computed_masks import bounded, is_mask, masking
 from pronghorn.onnx.folding import NAMING
 from pronghorn.onnx.lowering import Array
-from pronghorn.onnx.masks import CHANGING, MASKED, MOVING, READERS
 from pronghorn.onnx.others import changing, told_apart
 from pronghorn.onnx.reading import names_read
-from pronghorn.onnx.registry import OF_SHAPES, name_of
+from pronghorn.onnx.registry import OF_SHAPES
 from pronghorn.onnx.tracing import ENCODERS, Evaluator, Kind, Trace, constants_of, listed, shifted, trace, type_of
 
 Shape = tuple[int, ...]
-
-LEFT_OUT = -100.0
-"""The number in the place of a mask's in files: `exp(-100)` is 4e-44."""
 
 PROBES = (0, 1, 2, 7, 50, 100, 120)
 """Numbers that tell whether values are shifted. Bytes hold them."""
@@ -62,6 +59,10 @@ class Encoded:
     """The model as it was."""
     whole: frozenset[str]
     """The values that the rest of the model reads as whole numbers, which it divides otherwise."""
+    counts: frozenset[str]
+    """Those of them that follow from categories alone, none negative, in types that have room for more."""
+    truths: frozenset[str]
+    """The values that it reads as truths."""
 
     def feeds(self, encoded: Floats) -> list[dict[str, Array]] | None:
         """The inputs of the original model, one image each, that these of the network stand for; None where a value is
@@ -117,7 +118,8 @@ def encode_categories(proto: ModelProto, opset: int) -> Encoded | None:
         # What the onnx package cannot evaluate is refused by name.
         proto.CopyFrom(original)
         return None
-    return Encoded(encoded, dict(evaluator.shapes), original, frozenset(encoder.whole))
+    whole, counts, truths = map(frozenset, (encoder.whole, encoder.counts, encoder.truths))
+    return Encoded(encoded, dict(evaluator.shapes), original, whole, counts, truths)
 
 
 def _followed(
@@ -192,45 +194,16 @@ def _is_read(name: str, graph: GraphProto, rest: Sequence[NodeProto]) -> bool:
     return any(kind not in OF_SHAPES for kind in readers) or any(entry.name == name for entry in graph.output)
 
 
-def _masking(graph: GraphProto, nodes: Sequence[NodeProto], constants: Mapping[str, Array]) -> dict[str, float]:
-    """The values that a Softmax or the like alone reads, as they are or changed as masks are: what they are multiplied
-    by on the way."""
-    found = dict[str, float | None]((entry.name, None) for entry in graph.output)
-    for node in reversed([node for node in nodes if node.op_type not in OF_SHAPES]):
-        kind, behind = name_of(node), [found[name] for name in node.output if name in found]
-        factor = None if None in behind else min((each for each in behind if each is not None), default=1.0)
-        if kind in READERS:
-            # Scores of classes may differ by more than a mask's number here, and masked logarithms are seen.
-            factor = None if kind in ("ArgMax", "LogSoftmax") else 1.0
-        elif kind in ("Mul", "Div"):
-            factor = _scaled(node, constants, factor)
-        elif kind not in (*MOVING, *CHANGING) or kind == "Neg":
-            factor = None
-        for name in names_read(node) - set(constants):
-            others = found.get(name, factor)
-            found[name] = None if factor is None or others is None else min(factor, others)
-    return {name: factor for name, factor in found.items() if factor is not None}
-
-
-def _scaled(node: NodeProto, constants: Mapping[str, Array], factor: float | None) -> float | None:
-    """A factor times the least of a product or a quotient; None where that is no number above zero."""
-    divides, number = node.op_type == "Div", constants.get(node.input[1])
-    number = number if number is not None or divides else constants.get(node.input[0])
-    if factor is None or number is None or number.size == 0 or not (number > 0).all():
-        return None
-    return factor / float(number.max()) if divides else factor * float(number.min())
-
-
 def _add_masks(graph: GraphProto, constants: dict[str, Array], traced: Trace) -> None:
     """Scores that a Where replaces by a mask's number, as `masked_fill` does, as a sum with a mask."""
     nodes = list(graph.node)
-    masking = _masking(graph, nodes, constants)
+    factors = masking(nodes, [entry.name for entry in graph.output], constants)
     changed = list[NodeProto]()
     for node in nodes:
         result = node.output[0]
-        is_mask = node.op_type == "Where" and node.input[0] in traced.values and result in masking
-        choices = node.input[1:3] if is_mask else ()
-        other = next((name for name in choices if _is_mask(constants.get(name), masking[result])), None)
+        may_mask = node.op_type == "Where" and node.input[0] in traced.values and result in factors
+        choices = node.input[1:3] if may_mask else ()
+        other = next((name for name in choices if is_mask(constants.get(name), factors[result])), None)
         if other is None or all(name in constants for name in choices):
             changed.append(node)
             continue
@@ -246,16 +219,6 @@ def _add_masks(graph: GraphProto, constants: dict[str, Array], traced: Trace) ->
     copies = [copy.deepcopy(node) for node in changed]
     del graph.node[:]
     graph.node.extend(copies)
-
-
-def _is_mask(number: Array | None, factor: float) -> bool:
-    """Whether all of a constant masks places of scores that are multiplied by a factor."""
-    return number is not None and bool(_left_out(number, factor).all())
-
-
-def _left_out(numbers: Array, factor: float) -> Array:
-    """Which of the numbers that are added to scores leave these out, where both are multiplied by a factor."""
-    return np.asarray(numbers * min(1.0, factor) <= MASKED)
 
 
 def _may_have_categories(graph: GraphProto) -> bool:
@@ -407,9 +370,12 @@ class _Encoder:
             raise ValueError("each category is alone")
         self.rest = _rest(self.graph, self.traced)
         self.exits = _exits(self.graph, self.traced, self.evaluator, self.rest)
-        self.masking = _masking(self.graph, self.rest, self.constants)
+        self.masking = masking(self.rest, [entry.name for entry in self.graph.output], self.constants)
         self.made: list[NodeProto] = []
         self.whole: set[str] = set()
+        self.counts: set[str] = set()
+        self.truths: set[str] = set()
+        self.kinds: dict[str, int] = {}
         if self.width > MOST_TABLE:
             raise UnsupportedModelError(
                 f"its inputs' categories take {self.width} indicators, more than {MOST_TABLE}",
@@ -480,11 +446,18 @@ class _Encoder:
             values = np.array(category.values, object)
             rows[:most, place] = values[np.minimum(np.arange(most), len(values) - 1)]
             rows[most, place] = values[0] if category.others == "refused" else category.other
-        found, are_whole = self._evaluated(name, rows, len(places))
-        if are_whole and name in self.exits:
+        found, dtype = self._evaluated(name, rows, len(places))
+        kind, wide = dtype.kind, dtype in (np.int32, np.int64)
+        if kind in "biu" and name in self.exits:
+            self.kinds[name] = helper.np_dtype_to_tensor_dtype(dtype)
+        if kind == "b":
+            self.truths.add(name)
+        elif kind in "iu" and name in self.exits:
             self.whole.add(name)
+            is_natural = self.categories.keys() >= set(places) and wide and bool((found >= 0).all())
+            self.counts.update([name] if is_natural else [])
         found = found.reshape(most + 1, -1, 1)
-        found = _bounded(found.astype(np.float64), self.masking[name]) if name in self.masking else found
+        found = bounded(found.astype(np.float64), self.masking[name]) if name in self.masking else found
         if not np.isfinite(found).all():
             raise UnsupportedModelError(
                 f"{name!r} is infinite for some categories of the inputs",
@@ -500,26 +473,28 @@ class _Encoder:
             tables.append(same.setdefault(table.tobytes(), table))
         return tables, of_others.astype(np.float32)
 
-    def _evaluated(self, name: str, rows: Array, values: int) -> tuple[Array, bool]:
-        """A traced tensor's values for each row, and whether they are whole numbers. Zeros and ones take a byte each.
+    def _evaluated(self, name: str, rows: Array, values: int) -> tuple[Array, np.dtype[Any]]:
+        """A traced tensor's values for each row, and their type in the file.
+
+        Zeros and ones take a byte each.
 
         Args:
             name: the tensor.
             rows: the rows of inputs.
             values: the elements of the tensor.
         """
-        found, each, are_whole = list[Array](), max(1, MOST_AT_ONCE // values), False
+        found, each, dtype = list[Array](), max(1, MOST_AT_ONCE // values), np.dtype(bool)
         may_be_large = len(rows) * values > MOST_TABLE
         if len(rows) * values > MOST_INDICATORS:
             raise self._too_large(name, len(rows) - 1, values)
         for at in range(0, len(rows), each):
             part = self.evaluator.values(name, rows[at : at + each])
-            are_whole = part.dtype.kind in "iu"
+            dtype = part.dtype
             are_indicators = np.isin(part, TRUTHS).all()
             if may_be_large and not are_indicators:
                 raise self._too_large(name, len(rows) - 1, values)
             found.append(part.astype(bool if are_indicators else np.float64))
-        return np.concatenate(found), are_whole
+        return np.concatenate(found), dtype
 
     def _block(self, result: str, places: list[int], tables: list[Array]) -> Array:
         """One table of all: that of each value beside the columns of its own place, and 0 elsewhere."""
@@ -551,12 +526,13 @@ class _Encoder:
         return self._node("Reshape", [name, self._constant(np.array([0, *inner], np.int64))])
 
     def _finish(self, name: str, inner: Shape, result: str) -> None:
-        """Gives a value its shape and its name."""
-        self.made.append(
-            helper.make_node(
-                "Reshape", [name, self._constant(np.array([0, *inner], np.int64))], [result], name=f"{result}/encoded"
-            )
-        )
+        """Gives a value its shape, its name, and its type where that is no float."""
+        kind, title = self.kinds.get(result), f"{result}/encoded"
+        shaped = result if kind is None else title
+        shape = self._constant(np.array([0, *inner], np.int64))
+        self.made.append(helper.make_node("Reshape", [name, shape], [shaped], name=title))
+        if kind is not None:
+            self.made.append(helper.make_node("Cast", [shaped], [result], name=f"{result}/typed", to=kind))
 
     def _node(self, kind: str, inputs: list[str], **attributes: Any) -> str:
         name = self._free()
@@ -581,15 +557,6 @@ class _Encoder:
         del graph.node[:], graph.input[:]
         graph.node.extend(nodes)
         graph.input.append(entry)
-
-
-def _bounded(tables: Array, factor: float) -> Array:
-    """Tables of a mask that is added to scores, which are multiplied by a factor behind it, in numbers that a network
-    computes with: what is left out is so little that its exponential is nothing beside others."""
-    left_out = _left_out(tables, factor)
-    if not left_out.any() or left_out.all():
-        return tables
-    return np.where(left_out, tables[~left_out].min() + LEFT_OUT / min(1.0, factor), tables)
 
 
 def _one_of(table: Array) -> int | None:

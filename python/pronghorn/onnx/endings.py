@@ -199,10 +199,34 @@ def _logarithm(constant: Array | None) -> Array | None:
     return logarithm.astype(np.float32) if np.isfinite(logarithm).all() else None
 
 
+def _boosted(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]
+) -> list[NodeProto] | None:
+    """`exp(x) / (sum + (int(sum) == 0))`, as AdaBoostClassifier of scikit-learn ends: its sum is at least the number of
+    classes, whose scores add up to 0. It is a Softmax."""
+    power, total = maker_of(makers, node.input[0], "Exp"), maker_of(makers, node.input[1], "Add")
+    if power is None or total is None:
+        return None
+    for summed, zero in (total.input, tuple(reversed(total.input))):
+        column = makers.get(summed)
+        sums = maker_of(makers, column.input[0], "ReduceSum") if column is not None and column.input else None
+        cast, whole = maker_of(makers, zero, "Cast"), None
+        equal = maker_of(makers, cast.input[0], "Equal") if cast is not None else None
+        if equal is not None and _is(constants, equal.input[1], 0):
+            whole = maker_of(makers, equal.input[0], "Cast")
+        if sums is None or whole is None or whole.input[0] != summed or sums.input[0] != power.output[0]:
+            continue
+        if len(sums.input) > 1 and _is(constants, sums.input[1], 1):
+            return [helper.make_node("Softmax", power.input, node.output, name=node.name or node.output[0], axis=1)]
+    return None
+
+
 def _shares(node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, Array]) -> list[NodeProto] | None:
     """`(p + z) / (sum(p) + n * z)`, where `z` is 1 if the sum is 0, as SGDClassifier of scikit-learn divides."""
     if name_of(node) != "Div":
         return None
+    if (boosted := _boosted(node, makers, constants)) is not None:
+        return boosted
     above, below = (maker_of(makers, name, "Add") for name in node.input)
     if above is None or below is None:
         return None

@@ -97,6 +97,9 @@ def _evaluate(node: NodeProto, feeds: dict[str, Array], opset: int) -> list[Arra
         data, indices = (feeds[name] for name in node.input)
         axis = next((field.i for field in node.attribute if field.name == "axis"), 0)
         return [_gathered(data, indices, axis)]
+    if node.op_type == "CumSum":
+        # The package takes an axis without dimensions alone.
+        feeds = {name: feeds[name].reshape(()) if name == node.input[1] else feeds[name] for name in feeds}
     inputs = [helper.make_value_info(name, onnx.TypeProto()) for name in feeds]
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
     graph = helper.make_graph([node], "fold", inputs, outputs)
@@ -128,6 +131,8 @@ def _size(node: NodeProto, feeds: list[Array]) -> int:
                 return int(data.size) * math.prod(int(size) for array in repeats for size in array.flat)
             case "Range", [start, limit, delta]:
                 return int(abs((float(limit) - float(start)) / float(delta)))
+            case "OneHot", [indices, depth, _]:
+                return int(indices.size) * int(depth.reshape(()))
             case "Pad", [data, pads, *_]:
                 return int(data.size) * math.prod(1 + abs(int(size)) for size in pads.flat)
             case _:

@@ -20,15 +20,19 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from pronghorn._outputs import PROBABILITIES
 from pronghorn.errors import InputError, UnsupportedModelError
-from pronghorn.onnx.apart import keeps_apart
+from pronghorn.onnx.apart import IMAGES, keeps_apart
+from pronghorn.onnx.branches import choose_branches
 from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.class_names import class_names
+from pronghorn.onnx.computed_masks import masking
+from pronghorn.onnx.counting import Given, counts_of, integers
 from pronghorn.onnx.dynamic import is_dynamic, without_dynamic
 from pronghorn.onnx.endings import score_classes
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.integers import has_integers, with_pairs
 from pronghorn.onnx.joining import Row, join_inputs, join_outputs
+from pronghorn.onnx.lookups import Lookups
 from pronghorn.onnx.lowering import FINISH, MAX_ELEMENTS, Lowering, Value, thresholds
 from pronghorn.onnx.masks import attended, scored
 from pronghorn.onnx.merging import Targets
@@ -37,6 +41,7 @@ from pronghorn.onnx.probabilities import are_probabilities
 from pronghorn.onnx.reading import Source, guarded, initializers, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
+from pronghorn.onnx.sequences import without_sequences
 from pronghorn.onnx.unrolling import has_loops, unroll
 
 Output = str | Sequence[str] | None
@@ -184,7 +189,9 @@ def import_onnx(
     except UnsupportedModelError as error:
         # Where the batch may move, an operator that is not supported is the cause.
         raise (error if error.operator in error.unsupported else first) from None
-    if not keeps_apart(imported.plain, imported.outputs):
+    encoded = imported.encoded
+    rows = encoded.categories.random(3 * IMAGES, imported.input_shape) if encoded else None
+    if not keeps_apart(imported.plain, imported.outputs, rows):
         raise first
     return imported
 
@@ -202,9 +209,14 @@ def _imported(
     refuse_left_out(entry.name for entry in proto.graph.input)
     add_features(proto, opset)
     apply_shapes(proto, shape, of_samples)
+    choose_branches(proto, opset)
+    without_sequences(proto, opset)
     encoded = encode_categories(proto, opset)
     refuse_sizes(proto)
-    whole = encoded.whole if encoded else _whole(proto)
+    given = Given(_whole(proto), (), ())
+    if encoded:
+        kinds = encoded.whole - encoded.counts, encoded.counts, encoded.truths
+        given = Given(*kinds, frozenset().union(*kinds))
     inputs = join_inputs(proto, opset) if len(proto.graph.input) > 1 else {}
     source = fix_batch(proto)
     refuse_large(proto)
@@ -224,7 +236,7 @@ def _imported(
     lowering.parts = row.parts if row else {}
     lowering.start(source.name, sizes)
     are_shares = row is None and are_probabilities(proto, opset, output_name)
-    _lower(_slim(proto, wanted), lowering, output_name, whole)
+    _lower(_slim(proto, wanted), lowering, output_name, given)
     outputs = {name: _output(lowering, name).inner for name in wanted}
     result = _output(lowering, output_name)
     if row:
@@ -410,16 +422,25 @@ def _is_folded(proto: ModelProto) -> bool:
     return True
 
 
-def _lower(proto: ModelProto, lowering: Lowering, output: str, whole: Iterable[str]) -> None:
-    """Lowers all nodes; `whole`: the inputs, and values that follow from them, that are whole numbers."""
+def _lower(proto: ModelProto, lowering: Lowering, output: str, given: Given) -> None:
+    """Lowers all nodes."""
     lowering.constants.update(initializers(proto.graph.initializer))
     nodes = name_constants(proto.graph.node, lowering.constants, lowering.opset)
+    counts, natural = counts_of(nodes, given, lowering.constants)
+    taken = {*lowering.values, *(name for node in nodes for name in node.output)}
+    lookups = Lookups(counts, natural, taken, lowering.opset)
+    nodes, looked_up = lookups.replaced(nodes, lowering.constants)
     nodes = _needed(rewrite(nodes, lowering.constants), output)
     lowering.within, lowering.network = inside(nodes), nodes
     lowering.before_layers = before_layers(nodes, lowering.constants)
     lowering.scored = scored(nodes, lowering.constants)
+    lowering.masking = masking(nodes, [output], lowering.constants)
     lowering.attended = attended(nodes, lowering.constants)
-    lowering.whole = _integers(nodes, whole, lowering.constants)
+    lowering.counts, _ = counts_of(nodes, given, lowering.constants)
+    lowering.of_inputs = integers(nodes, given.whole, lowering.constants)
+    lowering.whole = integers(nodes, {*given.whole, *lowering.counts, *looked_up}, lowering.constants)
+    lowering.given_truths = given.truths
+    lowering.encoded = {*given.typed}
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
         for node in nodes:
@@ -440,16 +461,6 @@ def _whole(proto: ModelProto) -> set[str]:
         (entry.name, helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)) for entry in proto.graph.input
     )
     return {name for name, kind in types if kind.kind in "iu"}
-
-
-def _integers(nodes: Iterable[NodeProto], sources: Iterable[str], constants: Container[str]) -> set[str]:
-    """The values that are whole numbers, as these are, up to a Cast or DequantizeLinear."""
-    found = set(sources)
-    for node in nodes:
-        computed = [name for name in node.input if name and name not in constants]
-        if node.op_type not in ("Cast", "DequantizeLinear") and computed and found.issuperset(computed):
-            found.update(node.output)
-    return found
 
 
 def _output(lowering: Lowering, name: str) -> Value:

@@ -57,6 +57,7 @@ FINISH_NAMES = {
     "exp_m1": "Exp and a subtraction of 1",
     "log": "Log",
     "log_softmax": "LogSoftmax",
+    "shares": "a division by the sum",
     "sigmoid": "Sigmoid",
     "softmax": "Softmax",
     "sqrt": "a root (Sqrt, ReduceL2 or Pow)",
@@ -157,10 +158,22 @@ class Lowering:
     """Those behind which a network goes on with layers or products."""
     scored: Container[str] = ()
     """Those that a Softmax reads, at most moved, scaled and added to: a summand far below zero masks places."""
+    masking: Mapping[str, float] = field(default_factory=dict)
+    """The names of values that Softmaxes alone read, at most changed as masks are, and their factors on the way."""
     attended: Container[str] = ()
     """The results of Softmaxes by which other values are weighed."""
     whole: Container[str] = ()
-    """The names of values that are whole numbers in the file, which cuts fractions off."""
+    """The names of values that may be whole numbers in the file, which cuts fractions off."""
+    of_inputs: Container[str] = ()
+    """The names of those that follow from inputs of whole numbers."""
+    narrow: set[str] = field(default_factory=set)
+    """The names of truths in types that whole numbers may overflow."""
+    counts: Container[str] = ()
+    """The names of those that are known to be whole: sums of truths, and what follows from them or from categories."""
+    encoded: Container[str] = ()
+    """The names of whole numbers and truths that indicators of categories make."""
+    given_truths: Container[str] = ()
+    """The names of truths that follow from categories."""
     network: list[NodeProto] = field(default_factory=list)
     """All nodes that are lowered, for advice."""
     one_image: bool = False

@@ -214,6 +214,15 @@ def chosen(lowering: Lowering, site: Site, score: Score, kept: Array, other: Arr
     return masked(lowering, site, made, (mask or no_mask(site, name)).chosen(kept, other))
 
 
+def chosen_mask(lowering: Lowering, site: Site, scores: tuple[Score, Score], first: Array) -> Value:
+    """One value with the mask of the first where `first` is true, and with the second's elsewhere."""
+    value = scores[0][0]
+    masks = [mask or no_mask(site, site.input(place + 1)) for place, (_, mask) in enumerate(scores)]
+    mul, add = (np.where(first, *arrays) for arrays in zip(*((mask.mul, mask.add) for mask in masks), strict=True))
+    made = _in_shape(lowering, site, value, mul)
+    return masked(lowering, site, made, replace(no_mask(site, site.input(0)), mul=mul, add=add))
+
+
 def sum_of(lowering: Lowering, site: Site, left: Score, right: Score, sign: float) -> Value:
     """The sum of two values, or their difference where `sign` is -1, whose masks are added up."""
     values = [value if mask is None else lowering.affine(mask.site, value, mask.mul) for value, mask in (left, right)]

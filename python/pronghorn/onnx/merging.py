@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
 from pronghorn.onnx.folding import small_results
-from pronghorn.onnx.lowering import APART, Array, Lowering, Value
+from pronghorn.onnx.lowering import APART, SEVERAL, Array, Lowering, Value
 from pronghorn.onnx.reading import initializers
 from pronghorn.onnx.registry import OF_SHAPES, name_of
 from pronghorn.onnx.site import Shape, Site
 
-SMALL = 64
-"""Most elements of a constant that shapes are computed from."""
+SMALL = 1 << 14
+"""Most elements of a constant that shapes and indices are computed from."""
 
 Target = Callable[[list[int], Shape], Shape]
 """The shape that a reshape with a target makes of a value's."""
@@ -35,6 +35,8 @@ class Targets:
     places: Mapping[str, int]
     """The place of each value in that order."""
     stored: Mapping[str, Array]
+    kept: dict[str, Array] = field(default_factory=dict)
+    """Those that were found."""
 
     @classmethod
     def of(cls, graph: GraphProto) -> Targets:
@@ -45,10 +47,12 @@ class Targets:
 
     def find(self, lowering: Lowering, name: str) -> Array | None:
         """A constant for several images; None where it cannot be computed."""
-        found = dict(self.stored)
+        found = {**self.stored, **self.kept}
         for each in self._before(name):
             if each not in found:
-                found.update(self._results(lowering, self.makers[each], found))
+                made = self._results(lowering, self.makers[each], found)
+                found.update(made)
+                self.kept.update(made)
         return found.get(name)
 
     def _before(self, name: str) -> list[str]:
@@ -56,7 +60,7 @@ class Targets:
         waiting, seen = [name], set[str]()
         while waiting:
             each = waiting.pop()
-            if each in seen or each in self.stored or each not in self.makers:
+            if each in seen or each in self.stored or each in self.kept or each not in self.makers:
                 continue
             seen.add(each)
             if name_of(self.makers[each]) not in OF_SHAPES:
@@ -98,6 +102,26 @@ def of_several_images(lowering: Lowering, site: Site, value: Value, shape: Shape
         return None
     lowering.keeps_apart(site, shape, several)
     return several
+
+
+def gathered_of_several(lowering: Lowering, site: Site, value: Value, indices: Array) -> Shape | None:
+    """The shape of a Gather along a merged batch, for several images; None where its indices are not known for these,
+    or are no image's own.
+
+    Args:
+        lowering: the graph.
+        site: the Gather.
+        value: its input, whose batch is merged with another dimension.
+        indices: those for one image.
+    """
+    if lowering.one_image or value.batched or value.hidden is not None or lowering.targets is None:
+        return None
+    found = lowering.targets.find(lowering, site.input(1))
+    if found is None or (indices < 0).any():
+        return None
+    # Those of an image are as far from the first one's as its places.
+    own = indices.ravel() + value.shape[0] * np.arange(SEVERAL)[:, None]
+    return (*found.shape, *value.shape[1:]) if np.array_equal(found.ravel(), own.ravel()) else None
 
 
 def _shape(node: NodeProto, shape: Shape) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 if TYPE_CHECKING:
     from pronghorn.onnx.lowering import Lowering, Value
@@ -39,6 +39,24 @@ RECURRENT = ("LSTM", "GRU", "RNN")
 
 OF_SHAPES = ("Shape", "Size")
 """Operators whose results follow from shapes, which are known."""
+
+
+FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+
+WHOLE_TYPES = (
+    *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
+    *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
+)
+
+COUNTED_TYPES = (TensorProto.INT32, TensorProto.INT64)
+"""Those that counts do not overflow, and that have signs."""
+
+OF_TRUTHS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Xor")
+"""Operators whose results are truths."""
+
+
+NEVER = ("IsInf", "IsNaN")
+"""Operators whose results are false for all values of fixed point."""
 
 
 def name_of(node: NodeProto) -> str:

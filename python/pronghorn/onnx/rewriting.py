@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 from pronghorn.onnx.choices import choice, signed
 from pronghorn.onnx.columns import sums_of_columns
@@ -62,6 +62,8 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
             _gathered(node, makers),
             _normalised(node, makers, constants),
             _columns(node, makers, constants),
+            _distances(node, makers, constants),
+            _place_of_largest(node, makers, constants),
             _neutral(node, scored, constants),
             node,
         )
@@ -73,6 +75,7 @@ def rewrite(nodes: Iterable[NodeProto], constants: dict[str, Array]) -> list[Nod
 def _makers(nodes: list[NodeProto], *classifiers: str) -> dict[str, NodeProto]:
     """The node that makes each value."""
     makers = {node.output[0]: node for node in nodes if node.output}
+    makers |= {node.output[1]: node for node in nodes if name_of(node) == "Scan" and len(node.output) == 2}
     # The probabilities of a classifier are its second output.
     return makers | {name: node for node in nodes if name_of(node) in classifiers for name in node.output[1:]}
 
@@ -220,6 +223,90 @@ def _columns(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str,
     name = free_name(f"{node.output[0]}/columns", makers, constants)
     constants[name] = chosen.reshape(-1)
     return helper.make_node("Gather", [node.input[0], name], node.output, name=node.name or node.output[0], axis=-1)
+
+
+def _distances(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:
+    """Distances of features to stored rows, which scikit-learn's exporter writes as a Scan over the features' rows, and
+    a Transpose."""
+    scan = makers.get(node.input[0]) if name_of(node) == "Transpose" else None
+    if scan is None or name_of(scan) != "Scan" or len(scan.input) != 2 or scan.input[1] not in constants:
+        return None
+    given = {each.name: helper.get_attribute_value(each) for each in (*scan.attribute, *node.attribute)}
+    body = given.get("body")
+    if list(given.get("perm", [])) != [1, 0] or given.get("num_scan_inputs") != 1 or node.input[0] != scan.output[1]:
+        return None
+    directions = [*given.get("scan_input_directions", []), *given.get("scan_output_directions", [])]
+    if body is None or len(body.output) != 2 or any(directions) or not _are_distances(body, constants):
+        return None
+    inputs, title = list(scan.input), node.name or node.output[0]
+    return helper.make_node("CDist", inputs, node.output, name=title, domain="com.microsoft", metric="sqeuclidean")
+
+
+def _are_distances(body: GraphProto, constants: dict[str, Array]) -> bool:
+    """Whether a Scan keeps its state, and gives the squared distance of its rows to one more."""
+    makers = {node.output[0]: node for node in body.node}
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in body.initializer}
+
+    def before(name: str) -> str:
+        while name in makers and makers[name].op_type == "Identity":
+            name = makers[name].input[0]
+        return name
+
+    sums = makers.get(before(body.output[1].name))
+    if sums is None or sums.op_type != "ReduceSumSquare" or numbers_of(sums, "keepdims", {}) != [0]:
+        return False
+    difference = makers.get(before(sums.input[0]))
+    over = numbers_of(sums, "axes", {**constants, **stored})
+    ends = {entry.name for entry in body.input}
+    is_kept = before(body.output[0].name) == body.input[0].name
+    is_difference = difference is not None and difference.op_type == "Sub"
+    if difference is None or not is_difference or not is_kept:
+        return False
+    return over == [1] and {*map(before, difference.input)} == ends
+
+
+def _place_of_largest(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:
+    """An ArgMax that is compared with each place's number, or whose OneHot is made, as a Hardmax; its attribute `last`
+    says that the axis must be the last."""
+    kind, found = name_of(node), [_before_casts(name, makers) for name in node.input]
+    raised = next((each for each in found if each is not None and name_of(each) == "Unsqueeze"), None)
+    is_raised = kind == "Equal" and raised is not None and numbers_of(raised, "axes", constants) == [-1]
+    if is_raised and raised is not None:
+        found = [_before_casts(raised.input[0], makers)]
+    largest = next((each for each in found if each is not None and name_of(each) == "ArgMax"), None)
+    if kind not in ("Equal", "OneHot") or largest is None:
+        return None
+    given = {each.name: helper.get_attribute_value(each) for each in largest.attribute}
+    axis, keeps = given.get("axis", 0), given.get("keepdims", 1)
+    if given.get("select_last_index", 0):
+        return None
+    if kind == "Equal":
+        places = next((constants[name] for name in node.input if name in constants), np.zeros(0))
+        last = int(places.shape[-1:] == (places.size,))
+        along = not is_raised and places.ndim > axis >= 0 and places.shape[axis] == places.size
+        if (
+            bool(keeps) == is_raised
+            or not (last or along)
+            or not np.array_equal(places.ravel(), np.arange(places.size))
+        ):
+            return None
+        last = 0 if along else last
+    else:
+        values = constants.get(node.input[2], np.zeros(0))
+        own = next((each.i for each in node.attribute if each.name == "axis"), -1)
+        if found[0] is not largest or list(values.ravel()) != [0, 1] or keeps or own != -1:
+            return None
+        last = 1
+    title = node.name or node.output[0]
+    return helper.make_node("Hardmax", largest.input[:1], node.output, name=title, axis=axis, last=last)
+
+
+def _before_casts(name: str, makers: dict[str, NodeProto]) -> NodeProto | None:
+    """The node that makes a value, Casts left out."""
+    node = makers.get(name)
+    while node is not None and name_of(node) in ("Cast", "Identity"):
+        node = makers.get(node.input[0])
+    return node
 
 
 def _gathered(node: NodeProto, makers: dict[str, NodeProto]) -> NodeProto | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,7 +32,7 @@ def unroll(proto: ModelProto, opset: int) -> bool:
     graph = proto.graph
     if not has_loops(proto):
         return False
-    state, nodes = _State.of(graph, opset), list[NodeProto]()
+    state, nodes = State.of(graph, opset), list[NodeProto]()
     replaced = False
     for node in graph.node:
         state.learn(node)
@@ -50,7 +51,7 @@ def has_loops(proto: ModelProto) -> bool:
 
 
 @dataclass
-class _State:
+class State:
     """The names and small constants of a graph while its loops are replaced."""
 
     opset: int
@@ -63,10 +64,10 @@ class _State:
     """New nodes."""
 
     @classmethod
-    def of(cls, graph: GraphProto, opset: int) -> _State:
+    def of(cls, graph: GraphProto, opset: int) -> State:
         """That of a graph as it is."""
         taken = {entry.name for entry in (*graph.input, *graph.initializer)}
-        taken.update(output for node in graph.node for output in node.output)
+        taken.update(name for node in graph.node for name in _made_by(node))
         return cls(opset, taken, initializers(t for t in graph.initializer if math.prod(t.dims) <= SMALL))
 
     def learn(self, node: NodeProto) -> dict[str, Array]:
@@ -90,8 +91,53 @@ class _State:
             self.known[name] = array
         return name
 
+    def copied(self, body: GraphProto, title: str, names: dict[str, str]) -> list[NodeProto]:
+        """The nodes of a graph within another that are not constants.
 
-def _turns(loop: NodeProto, state: _State) -> list[NodeProto] | None:
+        Args:
+            body: that graph.
+            title: what the names of its nodes and values begin with.
+            names: those of the values that it is given; its own come to it.
+        """
+        nodes = []
+        for node in body.node:
+            copied = NodeProto()
+            copied.CopyFrom(node)
+            copied.name = f"{title}/{node.name or next(iter(node.output), '')}"
+            _rename(copied, names)
+            copied.output[:] = [name and self.name(f"{title}/{name}") for name in node.output]
+            names.update((old, new) for old, new in zip(node.output, copied.output, strict=True) if old)
+            found = self.learn(copied)
+            self.made.update(found)
+            if not found:
+                nodes.append(copied)
+        return nodes
+
+
+def _made_by(node: NodeProto) -> set[str]:
+    """The names of what a node makes, and of all in the graphs within it."""
+    found = set(node.output)
+    for graph in (attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH):
+        found.update(entry.name for entry in (*graph.input, *graph.initializer))
+        found.update(name for each in graph.node for name in _made_by(each))
+    return found
+
+
+def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
+    """Gives what a node reads other names, in graphs within it, too."""
+    node.input[:] = [names.get(name, name) for name in node.input]
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            own = {output for each in attribute.g.node for output in each.output}
+            own.update(entry.name for entry in (*attribute.g.input, *attribute.g.initializer))
+            outer = {name: new for name, new in names.items() if name not in own}
+            for each in attribute.g.node:
+                _rename(each, outer)
+            for entry in attribute.g.output:
+                entry.name = outer.get(entry.name, entry.name)
+
+
+def _turns(loop: NodeProto, state: State) -> list[NodeProto] | None:
     """The nodes of all turns, and those that make the loop's outputs; None where the turns are not known."""
     body = next((a.g for a in loop.attribute if a.name == "body" and a.type == AttributeProto.GRAPH), None)
     count, go = (_number(loop, place, state) for place in range(2))
@@ -109,7 +155,7 @@ def _turns(loop: NodeProto, state: _State) -> list[NodeProto] | None:
         names = dict(outer)
         numbers = [state.constant(f"{title}/{turn}/{i}", np.array(v)) for i, v in enumerate((np.int64(turn), True))]
         names.update(zip((entry.name for entry in body.input), [*numbers, *values], strict=True))
-        nodes.extend(_turn(body, f"{title}/{turn}", names, state))
+        nodes.extend(state.copied(body, f"{title}/{turn}", names))
         ends = [names.get(entry.name, entry.name) for entry in body.output]
         if ends[0] not in state.known:
             return None
@@ -121,7 +167,7 @@ def _turns(loop: NodeProto, state: _State) -> list[NodeProto] | None:
     return [*nodes, *_ends(loop, values, scans, state)]
 
 
-def _number(loop: NodeProto, place: int, state: _State) -> int | None:
+def _number(loop: NodeProto, place: int, state: State) -> int | None:
     """The number of turns or the first condition: without limit and true where absent, None where unknown."""
     name = loop.input[place] if place < len(loop.input) else ""
     if not name:
@@ -130,24 +176,7 @@ def _number(loop: NodeProto, place: int, state: _State) -> int | None:
     return None if array is None or array.size != 1 else int(array.item())
 
 
-def _turn(body: GraphProto, title: str, names: dict[str, str], state: _State) -> list[NodeProto]:
-    """The nodes of a turn that are not constants. `names`: those of the body's values; the turn's own come to it."""
-    nodes = []
-    for node in body.node:
-        copied = NodeProto()
-        copied.CopyFrom(node)
-        copied.name = f"{title}/{node.name or next(iter(node.output), '')}"
-        copied.input[:] = [names.get(name, name) for name in node.input]
-        copied.output[:] = [name and state.name(f"{title}/{name}") for name in node.output]
-        names.update((old, new) for old, new in zip(node.output, copied.output, strict=True) if old)
-        found = state.learn(copied)
-        state.made.update(found)
-        if not found:
-            nodes.append(copied)
-    return nodes
-
-
-def _ends(loop: NodeProto, values: list[str], scans: list[list[str]], state: _State) -> list[NodeProto]:
+def _ends(loop: NodeProto, values: list[str], scans: list[list[str]], state: State) -> list[NodeProto]:
     """The nodes that make a loop's outputs: last values, and rows of what each turn gave."""
     last = zip(values, loop.output[: len(values)], strict=True)
     nodes = [helper.make_node("Identity", [value], [output], name=output) for value, output in last if output]
@@ -159,7 +188,7 @@ def _ends(loop: NodeProto, values: list[str], scans: list[list[str]], state: _St
     return nodes
 
 
-def _unsqueeze(value: str, output: str, state: _State) -> NodeProto:
+def _unsqueeze(value: str, output: str, state: State) -> NodeProto:
     if state.opset < 13:
         return helper.make_node("Unsqueeze", [value], [output], name=output, axes=[0])
     axes = state.constant(f"{output}/axes", np.array([0], np.int64))

@@ -104,7 +104,10 @@ impl Graph {
             let shape = shape.clone();
             return Err(ClassError::Shape { shape });
         }
-        if finish.contains(&Finish::Sigmoid) && count > 1 {
+        // Shares of sigmoids are of classes.
+        let from_sigmoid = finish.iter().skip_while(|op| **op != Finish::Sigmoid);
+        let are_shares = from_sigmoid.clone().any(Finish::is_softmax);
+        if from_sigmoid.count() > 0 && count > 1 && !are_shares {
             return Err(ClassError::Labels { labels: count });
         }
         Ok(())

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 
-from onnx import NodeProto
+import numpy as np
+from onnx import NodeProto, TensorProto
 
 from pronghorn.onnx.advice import COMPARISONS, CUT, DOMAIN_HINTS, LOOK_UP, PREPARE, PREPARES, REPAIR, UNSUPPORTED
 from pronghorn.onnx.cutting import CLASSES, LAYERS
 from pronghorn.onnx.folding import fold, has_graphs, is_constant
-from pronghorn.onnx.lowering import Lowering, Value
+from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.masks import MOVING
 from pronghorn.onnx.operators import (  # noqa: F401  # They register their operators.
     arithmetic,
@@ -22,12 +23,14 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     exponentials,
     finish,
     functions,
+    hardmax,
     matrices,
     normalisations,
     pooling,
     quantised,
     recurrent,
     resizing,
+    scattering,
     selections,
     shapes,
     support_vectors,
@@ -35,7 +38,7 @@ from pronghorn.onnx.operators import (  # noqa: F401  # They register their oper
     transposed,
     trees,
 )
-from pronghorn.onnx.registry import OF_SHAPES, OPERATORS, name_of
+from pronghorn.onnx.registry import COUNTED_TYPES, FLOAT_TYPES, NEVER, OF_SHAPES, OF_TRUTHS, OPERATORS, name_of
 from pronghorn.onnx.site import Site, name_of_node
 
 PRODUCTS = ("Mul", "MatMul", "Div")
@@ -58,8 +61,12 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
     if is_constant(lowering.constants, node):
         fold(lowering, site)
         return
-    if site.operator in COMPARISONS and _looks_up(lowering):
+    if (same := _known_anyway(lowering, node)) is not None:
+        lowering.constants[node.output[0]] = same
+        return
+    if site.operator in COMPARISONS and not site.integer("of_counts", 0) and _looks_up(lowering):
         site.fail(*LOOK_UP)
+    _refuse_overflow(lowering, site)
     operator = OPERATORS.get(site.operator)
     if operator is None:
         others = "replace it by operators that docs/operators.md lists"
@@ -80,10 +87,24 @@ def lower(lowering: Lowering, node: NodeProto, readers: Mapping[str, str]) -> No
                 f"{problem}, and {reader} reads it", "train one model that gives numbers, without votes of several"
             )
         site.fail(problem, f"take {', '.join(found)} as output (--output NAME, output=NAME)")
+    if _are_truths(lowering, node):
+        lowering.truths.update(value.index for value in found.values())
     if site.operator in MOVING and node.input[0] in lowering.masks:
         mask, before = lowering.masks[node.input[0]], lowering.values[node.input[0]]
         lowering.masks.update((name, mask.moved(lowering.nodes, before, value)) for name, value in found.items())
     lowering.values.update((name, value) for name, value in found.items() if name not in lowering.constants)
+
+
+def _are_truths(lowering: Lowering, node: NodeProto) -> bool:
+    """Whether a node's results are 1 and 0: those of comparisons and what comes of them, as they are moved."""
+    if node.op_type in (*OF_TRUTHS, "Hardmax") or node.output[0] in lowering.given_truths:
+        return True
+    told = [lowering.values[name].index in lowering.truths for name in node.input if name in lowering.values]
+    if node.op_type == "Sub" and len(told) == 1:
+        # What is taken from 1.
+        first = lowering.constants.get(node.input[0])
+        return told[0] and first is not None and bool((first == 1).all())
+    return (node.op_type in MOVING and told == [True]) or (node.op_type == "Mul" and told == [True, True])
 
 
 def _looks_up(lowering: Lowering) -> bool:
@@ -92,13 +113,65 @@ def _looks_up(lowering: Lowering) -> bool:
     return any(node.input[0] in lowering.constants and node.input[1] not in lowering.constants for node in gathers)
 
 
+def _refuse_overflow(lowering: Lowering, site: Site) -> None:
+    """Refuses to compute with truths in types that few numbers fit."""
+    node = site.node
+    narrow = [name for name in node.input if name in lowering.narrow]
+    if not narrow:
+        return
+    if node.op_type in MOVING or node.op_type == "Concat":
+        to = site.integer("to", 0) if node.op_type == "Cast" else 0
+        if to not in (TensorProto.BOOL, *FLOAT_TYPES, *COUNTED_TYPES):
+            lowering.narrow.update(node.output)
+    elif node.op_type not in (*OF_TRUTHS, "Where"):
+        site.fail("it computes with whole numbers of a type that they may overflow", "cast them to int64 before (Cast)")
+
+
+def _known_anyway(lowering: Lowering, node: NodeProto) -> Array | None:
+    """A node's result, where it does not depend on the computed values that it reads; None where it does."""
+    computed = [lowering.values[name] for name in node.input if name in lowering.values]
+    known = [lowering.constants[name] for name in node.input if name in lowering.constants]
+    readers = {each.op_type for each in lowering.network if node.output[0] in each.input}
+    if not readers <= {"And", "Not", "Or", "Where"}:
+        # A sum over images would have another number of terms.
+        return _looked_up_anywhere(lowering, node) if readers <= {*MOVING, "Add", "Where"} else None
+    if node.op_type in NEVER and computed and not _may_be_none(lowering, node.input[0]):
+        return np.zeros(computed[0].shape, bool)
+    decides = {"And": False, "Or": True}.get(node.op_type)
+    if decides is not None and computed and known and known[0].dtype == np.bool_ and (known[0] == decides).all():
+        try:
+            return np.full(np.broadcast_shapes(known[0].shape, computed[0].shape), decides)
+        except ValueError:
+            return None
+    return _looked_up_anywhere(lowering, node)
+
+
+def _may_be_none(lowering: Lowering, name: str) -> bool:
+    """Whether a value follows from a Softmax, whose shares are no numbers where a mask leaves no place."""
+    makers = {output: node for node in lowering.network for output in node.output}
+    node = makers.get(name)
+    while node is not None and node.op_type in MOVING:
+        node = makers.get(node.input[0])
+    return node is not None and node.op_type in ("LogSoftmax", "Softmax")
+
+
+def _looked_up_anywhere(lowering: Lowering, node: NodeProto) -> Array | None:
+    """What a look-up of single numbers finds, where all are the same, of whatever index."""
+    kind = node.op_type if len(node.input) > 1 else ""
+    table = lowering.constants.get(node.input[0]) if kind in ("Gather", "GatherElements") else None
+    if table is None or table.size == 0 or node.input[1] not in lowering.values:
+        return None
+    is_alone = (kind == "GatherElements" or table.ndim == 1) and (table == table.flat[0]).all()
+    return np.full(lowering.values[node.input[1]].shape, table.flat[0], table.dtype) if is_alone else None
+
+
 def unsupported(nodes: Iterable[NodeProto], constants: Iterable[str]) -> dict[str, list[str]]:
     """The nodes whose operators cannot be imported: their names, by operator."""
     nodes, known, found = list(nodes), set(constants), dict[str, list[str]]()
     # What the client would go on with.
     ended = inside(nodes)
     for node in nodes:
-        if (is_constant(known, node) and not has_graphs(node)) or name_of(node) in OF_SHAPES:
+        if (is_constant(known, node) and not has_graphs(node)) or name_of(node) in (*OF_SHAPES, *NEVER):
             known.update(node.output)
         elif name_of(node) not in OPERATORS or _is_left(node, ended):
             found.setdefault(name_of(node), []).append(name_of_node(node))

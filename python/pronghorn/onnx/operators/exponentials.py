@@ -126,6 +126,7 @@ def log_softmax_within(lowering: Lowering, site: Site, score: Score, axis: int) 
 
 @operator("ReduceLogSumExp", unbatched=True)
 def _reduce_log_sum_exp(lowering: Lowering, site: Site) -> Value:
+    lowering.refuse_cut_off(site, "it takes logarithms of whole numbers")
     score = lowering.score(site)
     value, _ = score
     rank = len(value.shape)

@@ -17,6 +17,10 @@ PLAIN = {"Exp": "exp", "Log": "log", "Sigmoid": "sigmoid", "Sqrt": "sqrt"}
 """Functions of each value. Within a network they have tables; a Sigmoid is one until something reads it."""
 
 
+POSITIVE = ("exp", "sigmoid", "softplus")
+"""Functions that are positive."""
+
+
 @operator(*PLAIN, on_result=True, pointwise=True)
 def _plain(lowering: Lowering, site: Site) -> Value:
     # The attribute is that of endings.py.
@@ -62,6 +66,54 @@ def _softmax_over(lowering: Lowering, site: Site, value: Value, axes: list[int])
         return lowering.emit(site, op, [value], value.inner)
     op = {"kind": "along", "of": "softmax", "axis": _axis(lowering, site, value, axes)}
     return lowering.in_shape_of(value, lowering.emit(site, op, [value], value.inner))
+
+
+def shares(lowering: Lowering, site: Site, value: Value) -> Value:
+    """Each value of a row as a part of their sum, `(1, count)`.
+
+    The client divides: small values that fixed point has as 0 may be all of a row. So it computes sigmoids before, too.
+    """
+    scores = _before_sigmoids(lowering, site, value, {})
+    if scores is not None:
+        value = lowering.emit(site, {"kind": "sigmoid"}, [scores], scores.inner)
+    return lowering.emit(site, {"kind": "along", "of": "shares", "axis": 0}, [value], value.inner)
+
+
+def _before_sigmoids(lowering: Lowering, site: Site, value: Value, found: dict[int, Value | None]) -> Value | None:
+    """The scores whose sigmoids are values; None where these are others. `found`: those of values so far."""
+    if value.index not in found:
+        found[value.index] = _before(lowering, site, value, found)
+    return found[value.index]
+
+
+def _before(lowering: Lowering, site: Site, value: Value, found: dict[int, Value | None]) -> Value | None:
+    node = lowering.nodes[value.index]
+    op = node["op"]
+    inputs = [Value(index, (1, *lowering.nodes[index]["shape"])) for index in node["inputs"]]
+    if op.get("function", op).get("name", op["kind"]) == "sigmoid":
+        return inputs[0]
+    if op["kind"] not in ("concat", "reshape", "take", "transpose"):
+        return None
+    before = [_before_sigmoids(lowering, site, each, found) for each in inputs]
+    scores = [each for each in before if each is not None]
+    return lowering.emit(site, op, scores, node["shape"]) if len(scores) == len(inputs) else None
+
+
+def may_be_zero(lowering: Lowering, value: Value) -> bool:
+    """Whether a value may be zero, as it is made of other functions than such that are positive."""
+    pending, seen = [value.index], set[int]()
+    while pending:
+        index = pending.pop()
+        node = lowering.nodes[index]
+        op = node["op"]
+        if index in seen:
+            continue
+        seen.add(index)
+        if op["kind"] in ("concat", "reshape", "take", "transpose"):
+            pending += node["inputs"]
+        elif op.get("function", op).get("name", op["kind"]) not in POSITIVE:
+            return True
+    return False
 
 
 @operator("LogSoftmax", on_result=True, unbatched=True)

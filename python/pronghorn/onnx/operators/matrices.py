@@ -40,7 +40,7 @@ def _gemm(lowering: Lowering, site: Site) -> Value:
             bias = np.broadcast_to(addend * np.float32(site.number("beta", 1.0)), (1, len(weight))).reshape(-1)
         except ValueError:
             site.fail(f"its C of shape {list(addend.shape)} does not fit (1, {len(weight)})", "repair the model")
-    made = _matmul_last(lowering, site, value, lowering.floats(site, weight, "B"), bias)
+    made = matmul_last(lowering, site, value, lowering.floats(site, weight, "B"), bias)
     if not is_computed:
         return made
     # As distances of K-means have it.
@@ -62,7 +62,7 @@ def _cum_sum(lowering: Lowering, site: Site) -> Value:
     sums = np.tril(np.ones((count, count), np.float32), -1 if site.integer("exclusive", 0) else 0)
     order = [*(place for place in range(len(value.inner)) if place != inner), inner]
     last = lowering.transpose(site, Value(value.index, (1, *value.inner)), order)
-    made = _matmul_last(lowering, site, last, sums.T if site.integer("reverse", 0) else sums)
+    made = matmul_last(lowering, site, last, sums.T if site.integer("reverse", 0) else sums)
     return lowering.in_shape_of(value, lowering.transpose(site, made, [order.index(at) for at in range(len(order))]))
 
 
@@ -76,16 +76,18 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
     if matrix.ndim > 2 and all(size == 1 for size in matrix.shape[:-2]) and len(value.shape) >= matrix.ndim:
         matrix = matrix.reshape(matrix.shape[-2:])
     if matrix.ndim == 1 and left and len(value.inner) >= 1 and value.inner[-1] == matrix.shape[0]:
-        product = _matmul_last(lowering, site, value, matrix[None, :])
+        product = matmul_last(lowering, site, value, matrix[None, :])
         return lowering.reshape_onnx(site, product, value.shape[:-1], merges=not value.batched)
     if matrix.ndim == 2 and left and len(value.shape) >= 2 and value.shape[-1] == matrix.shape[0]:
-        return _matmul_last(lowering, site, value, matrix.T)
+        return matmul_last(lowering, site, value, matrix.T)
     if matrix.ndim == 2 and not left and len(value.shape) == 3 and value.batched and value.shape[1] == matrix.shape[1]:
         return mix(lowering, site, value, matrix)
     if len(value.inner) >= 2 and matrix.ndim >= 2:
         outer, size = value.inner[:-2], value.inner[-1 if left else -2]
         extra = max(0, matrix.ndim - 2 - len(outer))
         sizes = matrix.shape[extra:]
+        value = _repeated_for(lowering, site, value, sizes[:-2])
+        outer = value.inner[:-2]
         are_parts = all(own in (1, part) for own, part in zip(sizes[-3::-1], outer[::-1], strict=False))
         if are_parts and matrix.shape[:extra] in ((), (1,)) and sizes[-2 if left else -1] == size:
             matrices = np.broadcast_to(matrix.reshape(sizes), (*outer, *sizes[-2:])).reshape(-1, *sizes[-2:])
@@ -96,6 +98,18 @@ def _matmul(lowering: Lowering, site: Site) -> Value:
         "supported are value (..., M, K) times matrix (K, N), vector (K) or a matrix for each of the dimensions "
         "before, and matrices (M, K) times value (..., K, P)",
     )
+
+
+def _repeated_for(lowering: Lowering, site: Site, value: Value, parts: tuple[int, ...]) -> Value:
+    """A value whose dimensions of size 1 are repeated for a matrix each; `parts`: the dimensions before matrices."""
+    outer = value.inner[:-2]
+    if not value.batched:
+        return value
+    for place, size in enumerate(reversed(parts[-len(outer) :] if outer else ())):
+        axis = len(outer) - 1 - place
+        if size > 1 and value.inner[axis] == 1:
+            value = lowering.take(site, value, axis, size, lambda _: 0)
+    return value
 
 
 def _by_parts(lowering: Lowering, site: Site, value: Value, matrices: Floats, left: bool) -> Value:
@@ -166,7 +180,7 @@ def _einsum(lowering: Lowering, site: Site) -> Value:
     order = [axes.index(axis) - 1 for axis in (*free[1:], *summed)]
     last = lowering.transpose(site, value, order)
     rows = [sizes[axis] for axis in free[1:]]
-    product = _matmul_last(lowering, site, lowering.reshape(site, last, (*rows, weight.shape[1])), weight)
+    product = matmul_last(lowering, site, lowering.reshape(site, last, (*rows, weight.shape[1])), weight)
     shaped = lowering.reshape(site, product, (*rows, *(sizes[axis] for axis in made)))
     there = [*free[1:], *made]
     return lowering.transpose(site, shaped, [there.index(axis) for axis in result[1:]])
@@ -226,7 +240,9 @@ def _product(lowering: Lowering, site: Site, left: Value, right: Value) -> Value
     shapes = f"values of shapes {list(left.shape)} and {list(right.shape)}"
     if len(left.inner) != len(right.inner) or len(left.inner) < 2 or left.batched != right.batched:
         site.fail(f"it multiplies {shapes}", "give both the batch first, and one number of dimensions")
-    if not (left.batched or lowering.one_image):
+    # Heads that are merged with the batch are matrices of their own.
+    are_merged = len(left.shape) > 2 and left.shape[0] == right.shape[0]
+    if not (left.batched or lowering.one_image or are_merged):
         lowering.refuse_unbatched(site, left)
     fits = all(a == b or 1 in (a, b) for a, b in zip(left.inner[:-2], right.inner[:-2], strict=True))
     if not fits or left.inner[-1] != right.inner[-2]:
@@ -265,7 +281,7 @@ def _multiplied(lowering: Lowering, site: Site, first: Value, second: Value) -> 
     return lowering.emit(site, {"kind": "mat_mul"}, factors, (parts, rows, columns))
 
 
-def _matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:
+def matmul_last(lowering: Lowering, site: Site, value: Value, weight: Floats, bias: Floats | None = None) -> Value:
     """A matrix over the last dimension, and a summand for each of its rows: a dense layer, or a 1x1 convolution
     between transpositions."""
     inner = (*value.inner[:-1], weight.shape[0])

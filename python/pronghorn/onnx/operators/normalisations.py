@@ -15,6 +15,7 @@ from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import LEAST_EPSILON, Array, Floats, Lowering, Value
 from pronghorn.onnx.operators.arithmetic import scaled_logarithm
 from pronghorn.onnx.operators.elementwise import magnitude
+from pronghorn.onnx.operators.finish import may_be_zero, shares
 from pronghorn.onnx.operators.images import channels_of_parts, parts_of_channels, pooled
 from pronghorn.onnx.operators.pooling import filled_mean, mean
 from pronghorn.onnx.registry import operator
@@ -131,7 +132,12 @@ def _lp_normalization(lowering: Lowering, site: Site) -> Value:
     order, axis = site.integer("p", 2), site.axis(site.integer("axis", -1), len(value.shape))
     if order not in (1, 2):
         site.fail(f"it divides by a norm of order {order}", "take p = 1 or p = 2")
-    return of_sum_one(lowering, site, value, axis) if order == 1 else of_unit_length(lowering, site, value, axis)
+    if order == 2:
+        return of_unit_length(lowering, site, value, axis)
+    is_row = len(value.shape) == 2 and axis == 1 and not lowering.is_within(site)
+    if is_row and not may_be_zero(lowering, value):
+        return shares(lowering, site, value)
+    return of_sum_one(lowering, site, value, axis)
 
 
 def _last_axes(lowering: Lowering, site: Site) -> tuple[Value, list[int]]:

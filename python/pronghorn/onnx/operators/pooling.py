@@ -21,7 +21,7 @@ from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
 from pronghorn.onnx.window import Spatial
 
-MOST_FACTORS = 4
+MOST_FACTORS = 16
 """Most values of one product: each pair of them takes precision."""
 
 
@@ -93,6 +93,7 @@ def _reduce_magnitudes(lowering: Lowering, site: Site) -> Value:
 @operator("ReduceLogSum", unbatched=True)
 def _reduce_log_sum(lowering: Lowering, site: Site) -> Value:
     """The logarithm of a sum, which at the end of the model is the client's."""
+    lowering.refuse_cut_off(site, "it takes logarithms of whole numbers")
     total = _over_axes(lowering, site, lowering.value(site), "ReduceSum")
     if lowering.is_within(site):
         return lowering.in_shape_of(total, lowering.function(site, total, "log"))

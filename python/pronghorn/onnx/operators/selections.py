@@ -11,7 +11,8 @@ import numpy as np
 
 from pronghorn.onnx.advice import CUT, LOOK_UP
 from pronghorn.onnx.lowering import Array, Lowering, Value
-from pronghorn.onnx.masks import chosen
+from pronghorn.onnx.masks import chosen, chosen_mask
+from pronghorn.onnx.merging import gathered_of_several
 from pronghorn.onnx.operators.comparisons import chosen_by
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
@@ -80,12 +81,13 @@ def _gather(lowering: Lowering, site: Site) -> Value:
     wrong = [place for place in places if not -size <= place < size]
     if wrong:
         site.fail(f"index {wrong[0]} does not exist among {size} places", "correct the indices")
-    if not (axis < first and lowering.one_image and len(places) == 1):
+    several = gathered_of_several(lowering, site, value, array) if axis == 0 else None
+    if several is None and not (axis < first and lowering.one_image and len(places) == 1):
         lowering.not_images(site, value, [axis])
     image = axis < first
     taken = value if image else lowering.take(site, value, axis - first, len(places), lambda at: places[at] % size)
     shape = [*value.shape[:axis], *array.shape, *value.shape[axis + 1 :]]
-    return lowering.reshape_onnx(site, taken, shape, merges=not value.batched)
+    return lowering.of_images(site, lowering.reshape_onnx(site, taken, shape, merges=not value.batched), several)
 
 
 @operator("GatherND")
@@ -199,6 +201,9 @@ def _where(lowering: Lowering, site: Site) -> Value:
         site.fail("its condition is no tensor of booleans", "repair the model")
     first, second = (name in lowering.values for name in (site.input(1), site.input(2)))
     if first and second:
+        scores = lowering.score(site, 1), lowering.score(site, 2)
+        if scores[0][0] == scores[1][0] and any(mask is not None for _, mask in scores):
+            return lowering.lowered(site, chosen_mask(lowering, site, scores, condition))
         made = _choice(lowering, site, condition, [lowering.value(site, 1), lowering.value(site, 2)])
         return lowering.lowered(site, made)
     at, position, kept = (1, 2, condition) if first else (2, 1, ~condition)

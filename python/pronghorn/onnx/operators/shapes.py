@@ -14,10 +14,9 @@ from pronghorn.onnx.advice import CUT
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.masks import masked
 from pronghorn.onnx.merging import of_several_images
-from pronghorn.onnx.registry import operator
+from pronghorn.onnx.operators.comparisons import truth_of
+from pronghorn.onnx.registry import COUNTED_TYPES, FLOAT_TYPES, WHOLE_TYPES, operator
 from pronghorn.onnx.site import Shape, Site
-
-FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 
 
 @operator("Identity", on_result=True, unbatched=True)
@@ -36,7 +35,14 @@ def _dropout(lowering: Lowering, site: Site) -> Value:
 @operator("Cast", on_result=True, unbatched=True)
 def _cast(lowering: Lowering, site: Site) -> Value:
     value, to = lowering.value(site), site.integer("to", 0)
-    is_same = to in FLOAT_TYPES or (to == TensorProto.BOOL and value.index in lowering.truths)
+    if site.node.output[0] in lowering.encoded:
+        return value  # The type that it has in the file.
+    if to == TensorProto.BOOL and (site.input(0) in lowering.counts or site.input(0) in lowering.whole):
+        return truth_of(lowering, site, value)
+    is_truth = value.index in lowering.truths and to in (TensorProto.BOOL, *WHOLE_TYPES)
+    is_same = to in FLOAT_TYPES or is_truth or (to in COUNTED_TYPES and site.input(0) in lowering.counts)
+    if is_truth and to in WHOLE_TYPES and to not in COUNTED_TYPES:
+        lowering.narrow.update(site.node.output)
     if not is_same and lowering.finish_of(value) != "arg_max":
         name = TensorProto.DataType.Name(to) if to in TensorProto.DataType.values() else str(to)
         site.fail(f"a cast of a value to {name} is not supported", f"keep values in floating point, {CUT}")

@@ -166,15 +166,36 @@ def _kernels(lowering: Lowering, site: Site, value: Value, vectors: Array) -> Va
 
 
 def _gaussian(lowering: Lowering, site: Site, value: Value, vectors: Array, gamma: float) -> Value:
-    """`exp(-gamma |x - v|^2)` of each vector `v`. Features count from the middle of the vectors, so that squares are
-    small and little cancels."""
+    """`exp(-gamma |x - v|^2)` of each vector `v`."""
     if gamma < 0:
         site.fail(f"its gamma is {gamma:g}", "train it with a positive one")
+    exponents = _squared_distances(lowering, site, value, vectors, -gamma)
+    return lowering.function(site, exponents, "decay", rate=1.0)
+
+
+def _squared_distances(lowering: Lowering, site: Site, value: Value, vectors: Array, factor: float) -> Value:
+    """`factor |x - v|^2` of each vector `v`. Features count from the middle of the vectors, so that squares are small
+    and little cancels."""
     # A number of the graph, so that what is taken off the features and the vectors is the same.
     middle = vectors.mean(axis=0).astype(np.float32).astype(np.float64)
     centred = lowering.affine(site, value, add=-middle)
     both = joined(lowering, site, [centred, lowering.times(site, centred, centred)])
     moved = vectors - middle
-    matrix = gamma * np.concatenate([2 * moved, -np.ones_like(moved)], axis=1)
-    exponents = lowering.linear(site, both, matrix, -gamma * (moved**2).sum(axis=1))
-    return lowering.function(site, exponents, "decay", rate=1.0)
+    matrix = factor * np.concatenate([-2 * moved, np.ones_like(moved)], axis=1)
+    return lowering.linear(site, both, matrix, factor * (moved**2).sum(axis=1))
+
+
+@operator("com.microsoft.CDist")
+def _distances(lowering: Lowering, site: Site) -> Value:
+    """The distances to stored rows, `(1, rows)`: of Gaussian processes, and of kernels of several nodes."""
+    value, metric = lowering.value(site), site.text("metric", "sqeuclidean")
+    rows = lowering.required(site, 1).astype(np.float64)
+    if rows.ndim != 2 or len(value.shape) != 2 or rows.shape[1] != value.shape[1] or len(rows) == 0:
+        site.fail(f"rows of shape {list(rows.shape)} do not fit features of shape {list(value.shape)}", REPAIR)
+    if metric not in ("sqeuclidean", "euclidean"):
+        site.fail(f"its metric is {metric}", f"choose euclidean distances, {CUT}")
+    squared = _squared_distances(lowering, site, value, rows, 1.0)
+    roots = any(node.op_type == "Sqrt" and site.node.output[0] in node.input for node in lowering.network)
+    # Next to a stored row rounding may make them negative.
+    squared = lowering.rectified(site, squared) if roots or metric == "euclidean" else squared
+    return lowering.root(site, squared) if metric == "euclidean" else squared

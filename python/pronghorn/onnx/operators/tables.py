@@ -10,14 +10,11 @@ from pronghorn.onnx.advice import CUT, REPAIR
 from pronghorn.onnx.class_names import ATTRIBUTES
 from pronghorn.onnx.lowering import Array, Lowering, Value
 from pronghorn.onnx.operators.exponentials import softmax_within
+from pronghorn.onnx.operators.finish import may_be_zero, shares
 from pronghorn.onnx.operators.normalisations import of_sum_one, of_unit_length
 from pronghorn.onnx.operators.shapes import joined
 from pronghorn.onnx.registry import operator
 from pronghorn.onnx.site import Site
-
-POSITIVE = ("exp", "reciprocal", "sigmoid", "softplus")
-"""Functions that are positive."""
-
 
 MOST_WEIGHTS = 1 << 27
 """Weights of a layer of an ensemble or of support vectors, at most."""
@@ -103,8 +100,11 @@ def _normalizer(lowering: Lowering, site: Site) -> Value:
     if norm == "L1" and finish == "sigmoid" and (scores := _opposite_scores(lowering, value)) is not None:
         halves = lowering.affine(site, scores, mul=0.5)
         return lowering.emit(site, {"kind": "softmax"}, [halves], halves.inner)
+    are_shares = site.integer("equal", 0) or not may_be_zero(lowering, value)
+    if norm == "L1" and len(value.shape) == 2 and are_shares and not lowering.is_within(site):
+        return shares(lowering, site, value)
     # Of zeros shares may be equal.
-    divides = norm == "L1" and not (site.integer("equal", 0) and _may_be_zero(lowering, value))
+    divides = norm == "L1" and not (site.integer("equal", 0) and may_be_zero(lowering, value))
     if divides and len(value.shape) == 2 and lowering.without_sigmoid(value) is None:
         return of_sum_one(lowering, site, value, 1)
     problem = f"it divides each row by its norm ({norm}), which is not supported"
@@ -115,19 +115,6 @@ def _normalizer(lowering: Lowering, site: Site) -> Value:
     name = site.input(0)
     divide = "divide each row by its sum" if norm == "L1" else "divide each row by its norm"
     site.fail(problem, f"end the model before it (--output {name}, output={name!r}), and {divide}")
-
-
-def _may_be_zero(lowering: Lowering, value: Value) -> bool:
-    """Whether a value may be zero, as it is made of other functions than such that are positive."""
-    pending = [value.index]
-    while pending:
-        node = lowering.nodes[pending.pop()]
-        op = node["op"]
-        if op["kind"] in ("concat", "reshape", "take", "transpose"):
-            pending += node["inputs"]
-        elif op.get("function", op).get("name", op["kind"]) not in POSITIVE:
-            return True
-    return False
 
 
 def _opposite_scores(lowering: Lowering, value: Value) -> Value | None:
