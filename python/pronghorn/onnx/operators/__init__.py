@@ -129,6 +129,8 @@ def _refuse_overflow(lowering: Lowering, site: Site) -> None:
 
 def _known_anyway(lowering: Lowering, node: NodeProto) -> Array | None:
     """A node's result, where it does not depend on the computed values that it reads; None where it does."""
+    if node.op_type not in (*NEVER, "And", "Gather", "GatherElements", "Or"):
+        return None
     computed = [lowering.values[name] for name in node.input if name in lowering.values]
     known = [lowering.constants[name] for name in node.input if name in lowering.constants]
     readers = {each.op_type for each in lowering.network if node.output[0] in each.input}
