@@ -219,6 +219,16 @@ def test_what_whole_numbers_do_otherwise_is_refused(behind: list[NodeProto], say
         import_onnx(model(nodes, ("N", 6), {name: each for name, each in constants.items() if name in used}))
 
 
+@pytest.mark.parametrize("name", ["r/differences", "r/bounds", "table/rows/differences"])
+def test_names_of_a_look_up_are_its_own(name: str) -> None:
+    """A tensor of the file may have the name that the look-up's would get."""
+    nodes = [*COUNTED, node("Gather", "table n", "r"), node("Flatten", "r", "f"), node("Add", f"f {name}", "y")]
+    constants = {"zero": np.float32(0), "axis": np.array([1]), "table": floats(7, 3), name: floats(6, 3)[:1]}
+    proto, inputs = model(nodes, ("N", 6), constants), floats(60, 6)
+    expected, found = run_onnx(proto, inputs), run_native(import_onnx(proto), inputs)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=2e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("table", ["table", "large"])
 def test_other_indices_are_refused(table: str) -> None:
     """Of numbers that are no counts, and in large tables."""

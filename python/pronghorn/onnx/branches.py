@@ -6,6 +6,7 @@ one image and for several.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +17,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, nump
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.folding import small_results
 from pronghorn.onnx.lowering import Array
+from pronghorn.onnx.merging import of_shape
 from pronghorn.onnx.reading import initializers
 from pronghorn.onnx.registry import OF_SHAPES, name_of
 from pronghorn.onnx.unrolling import SMALL, State
@@ -41,7 +43,7 @@ def choose_branches(proto: ModelProto, opset: int) -> None:
         state, nodes = State.of(graph, opset), list[NodeProto]()
         for at, node in enumerate(graph.node):
             nodes.extend(_inlined(node, chosen[at], state) if at in chosen else [node])
-        copies = [_copy(node) for node in nodes]
+        copies = [copy.deepcopy(node) for node in nodes]
         del graph.node[:]
         graph.node.extend(copies)
         graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in state.made.items())
@@ -53,12 +55,6 @@ def _batch(entry: onnx.ValueInfoProto) -> int:
     return dims[0].dim_value if len(dims) > 0 else 1
 
 
-def _copy(node: NodeProto) -> NodeProto:
-    copied = NodeProto()
-    copied.CopyFrom(node)
-    return copied
-
-
 def _known(proto: ModelProto, batch: int, opset: int) -> dict[str, Array]:
     """The small constants of a model, and those that follow from shapes for so many images."""
     known = initializers(t for t in proto.graph.initializer if math.prod(t.dims) <= SMALL)
@@ -67,9 +63,7 @@ def _known(proto: ModelProto, batch: int, opset: int) -> dict[str, Array]:
         for node in proto.graph.node:
             shape = shapes.get(node.input[0]) if name_of(node) in OF_SHAPES else None
             if shape is not None:
-                attributes = {each.name: each.i for each in node.attribute}
-                part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
-                known[node.output[0]] = np.array(part if node.op_type == "Shape" else math.prod(shape), np.int64)
+                known[node.output[0]] = of_shape(node, shape)
             elif name_of(node) not in OF_SHAPES and not known.keys() >= set(node.output):
                 known.update(small_results(node, known, opset, SMALL))
         if len(known) == before:

@@ -35,8 +35,6 @@ class Given:
     counts: Collection[str]
     """Whole numbers that follow from categories alone."""
     truths: Collection[str]
-    typed: Collection[str] = ()
-    """Those of all these that indicators of categories make."""
 
 
 def counts_of(nodes: Sequence[NodeProto], given: Given, constants: Mapping[str, Array]) -> tuple[set[str], set[str]]:

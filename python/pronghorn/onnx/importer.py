@@ -215,8 +215,7 @@ def _imported(
     refuse_sizes(proto)
     given = Given(_whole(proto), (), ())
     if encoded:
-        kinds = encoded.whole - encoded.counts, encoded.counts, encoded.truths
-        given = Given(*kinds, frozenset().union(*kinds))
+        given = Given(encoded.whole - encoded.counts, encoded.counts, encoded.truths)
     inputs = join_inputs(proto, opset) if len(proto.graph.input) > 1 else {}
     source = fix_batch(proto)
     refuse_large(proto)
@@ -440,7 +439,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str, given: Given) -> 
     lowering.of_inputs = integers(nodes, given.whole, lowering.constants)
     lowering.whole = integers(nodes, {*given.whole, *lowering.counts, *looked_up}, lowering.constants)
     lowering.given_truths = given.truths
-    lowering.encoded = {*given.typed}
+    lowering.given = {*given.whole, *given.counts, *given.truths}
     readers = {name: node.op_type for node in nodes for name in node.input} | {output: ""}
     try:
         for node in nodes:

@@ -7,7 +7,7 @@ one and the differences of all rows that come until it. Look-ups by values of th
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.reading import free_name
-from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.registry import AXES_GIVEN, name_of
 
 MOST_ROWS = 1 << 11
 """Most rows of a table: each is compared with every index."""
@@ -23,8 +23,8 @@ MOST_ROWS = 1 << 11
 ROLES = ("index", "row", "above", "reached", "sum", "found")
 """Values that a look-up is made of."""
 
-AXES_GIVEN = 13
-"""The opset since which axes are an input."""
+STORED = ("bounds", "differences", "first", "last")
+"""Constants that all look-ups in a table share."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Lookups:
     taken: Container[str]
     """The names that nodes and inputs have."""
     opset: int
+    stored: dict[tuple[str, bool], list[str]] = field(default_factory=dict)
+    """The names of the constants of each table, as rows are counted from the end, too, or not."""
 
     def replaced(self, nodes: Iterable[NodeProto], constants: dict[str, Array]) -> tuple[list[NodeProto], set[str]]:
         """The nodes with look-ups by counts as comparisons, and the results that are whole numbers.
@@ -76,19 +78,23 @@ class Lookups:
         count = int(depth.item())
         return np.concatenate([np.eye(count), np.zeros((1, count))]).astype(np.float32)
 
-    def _compared(self, node: NodeProto, table: Array, constants: dict[str, Array]) -> list[NodeProto]:
-        """`first + sum_k (index > k - 1/2) (row_k - row_(k - 1))`."""
+    def _stored(self, node: NodeProto, table: Array, constants: dict[str, Array]) -> list[str]:
+        """The names of the constants `STORED` of a table."""
         from_the_end = node.input[1] not in self.natural
-        role = f"{node.input[0]}/{'from the end' if from_the_end else 'rows'}"
-        bounds, differences, first, last = (f"{role}/{each}" for each in ("bounds", "differences", "first", "last"))
-        if differences not in constants:
+        key = node.input[0], from_the_end
+        if key not in self.stored:
             rows = table.astype(np.float64).reshape(len(table), -1)
             rows = np.concatenate([rows, rows]) if from_the_end else rows
             least = -len(table) if from_the_end else 0
-            constants[last] = np.array([-1])
-            constants[bounds] = (np.arange(1, len(rows)) + least - 0.5).astype(np.float32)
-            constants[differences] = np.diff(rows, axis=0).astype(np.float32)
-            constants[first] = rows[0].astype(np.float32)
+            bounds = np.arange(1, len(rows)) + least - 0.5
+            arrays = [bounds.astype(np.float32), np.diff(rows, axis=0).astype(np.float32), rows[0].astype(np.float32)]
+            self.stored[key] = [free_name(f"{node.output[0]}/{role}", self.taken, constants) for role in STORED]
+            constants.update(zip(self.stored[key], [*arrays, np.array([-1])], strict=True))
+        return self.stored[key]
+
+    def _compared(self, node: NodeProto, table: Array, constants: dict[str, Array]) -> list[NodeProto]:
+        """`first + sum_k (index > k - 1/2) (row_k - row_(k - 1))`."""
+        bounds, differences, first, last = self._stored(node, table, constants)
         names = {role: free_name(f"{node.output[0]}/{role}", self.taken, constants) for role in ROLES}
 
         def made(kind: str, inputs: list[str], result: str, **attributes: Any) -> NodeProto:

@@ -170,8 +170,8 @@ class Lowering:
     """The names of truths in types that whole numbers may overflow."""
     counts: Container[str] = ()
     """The names of those that are known to be whole: sums of truths, and what follows from them or from categories."""
-    encoded: Container[str] = ()
-    """The names of whole numbers and truths that indicators of categories make."""
+    given: Container[str] = ()
+    """The names of whole numbers and truths that are inputs, or that indicators of categories make."""
     given_truths: Container[str] = ()
     """The names of truths that follow from categories."""
     network: list[NodeProto] = field(default_factory=list)

@@ -74,7 +74,7 @@ class Targets:
         value, shape = lowering.values.get(node.input[0]), lowering.shape_of(node.input[0])
         if shape is None:
             return {}
-        return {node.output[0]: _shape(node, shape if value is None else value.of_several)}
+        return {node.output[0]: of_shape(node, shape if value is None else value.of_several)}
 
 
 def of_several_images(lowering: Lowering, site: Site, value: Value, shape: Shape, target: Target) -> Shape | None:
@@ -124,7 +124,8 @@ def gathered_of_several(lowering: Lowering, site: Site, value: Value, indices: A
     return (*found.shape, *value.shape[1:]) if np.array_equal(found.ravel(), own.ravel()) else None
 
 
-def _shape(node: NodeProto, shape: Shape) -> Array:
+def of_shape(node: NodeProto, shape: Shape) -> Array:
+    """What a Shape or a Size gives of a value of a shape."""
     attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     part = shape[slice(attributes.get("start", 0), attributes.get("end"))]
     return np.array(part if node.op_type == "Shape" else math.prod(shape), np.int64)

@@ -55,6 +55,9 @@ OF_TRUTHS = ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
 """Operators whose results are truths."""
 
 
+AXES_GIVEN = 13
+"""The opset since which the axes of Squeeze and Unsqueeze are an input."""
+
 NEVER = ("IsInf", "IsNaN")
 """Operators whose results are false for all values of fixed point."""
 

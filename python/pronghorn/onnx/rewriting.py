@@ -268,13 +268,16 @@ def _are_distances(body: GraphProto, constants: dict[str, Array]) -> bool:
 def _place_of_largest(node: NodeProto, makers: dict[str, NodeProto], constants: dict[str, Array]) -> NodeProto | None:
     """An ArgMax that is compared with each place's number, or whose OneHot is made, as a Hardmax; its attribute `last`
     says that the axis must be the last."""
-    kind, found = name_of(node), [_before_casts(name, makers) for name in node.input]
+    kind = name_of(node)
+    if kind not in ("Equal", "OneHot"):
+        return None
+    found = [_before_casts(name, makers) for name in node.input]
     raised = next((each for each in found if each is not None and name_of(each) == "Unsqueeze"), None)
     is_raised = kind == "Equal" and raised is not None and numbers_of(raised, "axes", constants) == [-1]
     if is_raised and raised is not None:
         found = [_before_casts(raised.input[0], makers)]
     largest = next((each for each in found if each is not None and name_of(each) == "ArgMax"), None)
-    if kind not in ("Equal", "OneHot") or largest is None:
+    if largest is None:
         return None
     given = {each.name: helper.get_attribute_value(each) for each in largest.attribute}
     axis, keeps = given.get("axis", 0), given.get("keepdims", 1)

@@ -12,7 +12,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, nump
 from pronghorn.onnx.folding import has_graphs, small_results
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.reading import initializers
-from pronghorn.onnx.registry import name_of
+from pronghorn.onnx.registry import AXES_GIVEN, name_of
 
 MOST_TURNS = 1024
 """As many as steps of a recurrent layer."""
@@ -183,13 +183,14 @@ def _ends(loop: NodeProto, values: list[str], scans: list[list[str]], state: Sta
     for output, rows in zip(loop.output[len(values) :], zip(*scans, strict=True), strict=True):
         if output:
             raised = [state.name(f"{row}/row") for row in rows]
-            nodes.extend(_unsqueeze(row, name, state) for row, name in zip(rows, raised, strict=True))
+            nodes.extend(unsqueezed(row, name, 0, state) for row, name in zip(rows, raised, strict=True))
             nodes.append(helper.make_node("Concat", raised, [output], name=output, axis=0))
     return nodes
 
 
-def _unsqueeze(value: str, output: str, state: State) -> NodeProto:
-    if state.opset < 13:
-        return helper.make_node("Unsqueeze", [value], [output], name=output, axes=[0])
-    axes = state.constant(f"{output}/axes", np.array([0], np.int64))
+def unsqueezed(value: str, output: str, axis: int, state: State) -> NodeProto:
+    """A node that gives a value a new axis."""
+    if state.opset < AXES_GIVEN:
+        return helper.make_node("Unsqueeze", [value], [output], name=output, axes=[axis])
+    axes = state.constant(f"{output}/axes", np.array([axis], np.int64))
     return helper.make_node("Unsqueeze", [value, axes], [output], name=output)

@@ -35,7 +35,7 @@ def _dropout(lowering: Lowering, site: Site) -> Value:
 @operator("Cast", on_result=True, unbatched=True)
 def _cast(lowering: Lowering, site: Site) -> Value:
     value, to = lowering.value(site), site.integer("to", 0)
-    if site.node.output[0] in lowering.encoded:
+    if site.node.output[0] in lowering.given:
         return value  # The type that it has in the file.
     if to == TensorProto.BOOL and (site.input(0) in lowering.counts or site.input(0) in lowering.whole):
         return truth_of(lowering, site, value)
