@@ -111,11 +111,25 @@ def test_choices_by_the_number_of_images_are_refused() -> None:
         import_onnx(model(nodes, ("N", 1, 5), ONE))
 
 
-def test_choices_by_values_are_refused() -> None:
+@pytest.mark.parametrize("batch", [1, "N"])
+def test_choices_by_values_compute_both(batch: object) -> None:
+    """With several images the file cannot choose: each image runs by itself."""
     nodes = [
         node("Slice", "x none one one", "m"),
         node("Greater", "m bound", "is_large"),
-        chosen("is_large", graph([node("Neg", "x", "n")], "n"), graph([node("Relu", "x", "r")], "r"), "y"),
+        chosen("is_large", graph([node("MatMul", "x w", "n")], "n"), graph([node("Relu", "x", "r")], "r"), "y"),
     ]
-    with pytest.raises(UnsupportedModelError, match="control flow"):
-        import_onnx(model(nodes, (1, 5), {"bound": np.float32(0), "none": np.array([0]), "one": np.array([1])}))
+    constants = {"bound": np.float32(0), "none": np.array([0]), "one": np.array([1]), "w": floats(5, 5)}
+    inputs = floats(6, 5)
+    inputs[:3, 0], inputs[3:, 0] = 1.0, -1.0
+    check(model(nodes, (batch, 5), constants), inputs=inputs)
+
+
+def test_a_choice_by_values_that_mixes_images_is_refused() -> None:
+    nodes = [
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Greater", "m bound", "is_large"),
+        chosen("is_large", graph([node("MatMul", "x w", "n")], "n"), graph([node("Relu", "x", "r")], "r"), "y"),
+    ]
+    with pytest.raises(UnsupportedModelError):
+        import_onnx(model(nodes, ("N", 5), {"bound": np.float32(1), "w": floats(5, 5)}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 import pronghorn
@@ -319,10 +320,19 @@ def test_what_is_refused(inputs: str, attributes: dict, says: str) -> None:
     assert error.value.operator == "LSTM"
 
 
-def test_a_sequence_before_the_batch_is_refused() -> None:
+def test_a_sequence_before_a_batch_of_one() -> None:
     proto = model([recurrent("GRU", "x w r b", "o"), node("Flatten", "o", "y")], (7, 1, FEATURES), weights("GRU", 1))
-    with pytest.raises(UnsupportedModelError, match="not sequences"):
-        import_onnx(proto)
+    image, imported = floats(7, FEATURES), import_onnx(proto)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    wanted = session.run(None, {"x": image[:, None]})[0]
+    np.testing.assert_allclose(run_native(imported, image[None])[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_one_step_of_sequences(sequences: int) -> None:
+    """In one image, whose first dimension is fixed."""
+    nodes = [recurrent("GRU", "x w r b", "o", "bidirectional"), node("Flatten", "o", "y")]
+    check(model(nodes, (1, sequences, FEATURES), weights("GRU", 2)))
 
 
 @pytest.mark.parametrize("trust", ["two-party", "client-aided"])

@@ -49,7 +49,7 @@ from pronghorn.errors import (
     RoundingWarning,
     UnsupportedModelError,
 )
-from pronghorn.onnx import ImportedModel, Output, ShapeOption, Source, import_onnx
+from pronghorn.onnx import Fixed, ImportedModel, Output, ShapeOption, Source, import_onnx
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +63,7 @@ def load(
     input_range: tuple[float, float] | None = None,
     shape: ShapeOption = None,
     output: Output = None,
+    fixed: Fixed = None,
     weight_bits: int | None = None,
     input_bits: int | None = None,
     error: float | None = None,
@@ -88,6 +89,8 @@ def load(
         shape: the input's shape, batch first, for models that leave it open; by default that of the samples.
         output: the value to compute, for models with several outputs, or to cut the model there; or
             several, which become one row that `Model.split` takes apart.
+        fixed: values of inputs that are no data but the same for all images, by name: numbers or arrays, such as
+            `{"sr": 16000, "h0": np.zeros((2, 1, 64))}`. Not for modules.
         weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far
             as a modulus carries them. Chosen layer by layer by default.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
@@ -109,6 +112,8 @@ def load(
     options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error, opening=opening, name=name)
     options = options.changed(input_range=input_range)
     if _torch.is_module(model):
+        if fixed:
+            raise InputError("fixed is for ONNX models: call the module with these values in a forward of its own")
         bare = _load_module(_torch.cases(model, example, samples, shape), options, shape=shape, output=output)
         if example is None and isinstance(samples, Mapping):
             # Those that fit forward, less the inputs which the outputs do not need.
@@ -116,7 +121,7 @@ def load(
     else:
         if example is not None:
             raise InputError(f"an example is for PyTorch modules alone: {type(model).__name__} is no torch.nn.Module")
-        bare = load_with(model, options, shape=shape, output=output, of_samples=_shapes_of(samples))
+        bare = load_with(model, options, shape=shape, output=output, of_samples=_shapes_of(samples), fixed=fixed)
     if input_range is None and bare.takes_bytes:
         bare = bare.changed(input_range=BYTES)
     return bare if samples is None else bare.calibrated(samples, stacklevel=3)
@@ -143,6 +148,7 @@ def load_with(
     shape: ShapeOption = None,
     output: Output = None,
     of_samples: ShapeOption = None,
+    fixed: Fixed = None,
 ) -> Model:
     """Loads an ONNX model, to be planned with `options` where calls name no others.
 
@@ -151,7 +157,7 @@ def load_with(
     if output is not None:
         for name in output if isinstance(output, list | tuple) else [output]:
             _check.text("output", name, "logits")
-    imported = import_onnx(model, shape=shape, output=output, of_samples=of_samples)
+    imported = import_onnx(model, shape=shape, output=output, of_samples=of_samples, fixed=fixed)
     try:
         native = _native.Model(imported.graph_json, imported.tensors)
     except _native.NativeError as error:

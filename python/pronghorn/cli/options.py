@@ -19,7 +19,7 @@ from pronghorn._model import Model, PlanOptions, load_with
 from pronghorn._model.options import ENGINES_OF, PASSES_OF
 from pronghorn._tables import header, is_table
 from pronghorn.cli.console import say
-from pronghorn.cli.values import parse_numbers, parse_shape, parse_size
+from pronghorn.cli.values import parse_fixed, parse_numbers, parse_shape, parse_size
 from pronghorn.errors import InputError, InputWarning
 
 SAMPLES = 256
@@ -84,6 +84,14 @@ OutputValueOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="The value to compute (default: the output). Repeat it for several, whose names clients get.",
+    ),
+]
+FixedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="A value of an input that is no data but the same for all images: a number, or an npy file. Repeat it for "
+        "several.",
     ),
 ]
 OutputsOption = Annotated[
@@ -211,6 +219,7 @@ class ModelOptions:
     input_range: InputRangeOption = None
     shape: InputShapeOption = None
     output: OutputValueOption = None
+    fixed: FixedOption = None
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory of the server, such as 8G.")] = None
     weight_bits: Annotated[
         int | None, typer.Option(metavar="N", help="Bits of all weights (default: chosen for each layer).")
@@ -339,7 +348,12 @@ class ModelOptions:
     def load(self, path: Path, options: PlanOptions, preparation: Preparation, data: Path | None = None) -> Model:
         """The model, not calibrated. An npy file of `data` tells sizes that it leaves open."""
         shapes = None if data is None else shape_of_one(data)
-        bare = load_with(path, options, shape=parse_shape(self.shape), output=self.output or None, of_samples=shapes)
+        given = {
+            "shape": parse_shape(self.shape),
+            "output": self.output or None,
+            "fixed": parse_fixed(self.fixed or ()),
+        }
+        bare = load_with(path, options, of_samples=shapes, **given)
         if self.input_range is not None:
             return bare
         return bare.changed(input_range=preparation.values(bare.takes_bytes).byte_range())

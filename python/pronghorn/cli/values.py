@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from pronghorn.errors import InputError
 
@@ -33,6 +36,32 @@ def parse_shape(text: str | None) -> dict[str, Sequence[int]] | Sequence[int] | 
     except ValueError:
         raise InputError(f"--shape {text!r} is not a shape: give NAME=1,C,H,W, such as input=1,3,224,224") from None
     return {name: parsed} if equals else parsed
+
+
+def parse_fixed(texts: Sequence[str]) -> dict[str, Any]:
+    """Values of inputs by name, of `NAME=NUMBER` or `NAME=FILE.npy`.
+
+    Raises:
+        InputError: anything else, or a file that cannot be read.
+    """
+    found = dict[str, Any]()
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if not equals or not name:
+            raise InputError(f"--fixed {text!r} has no name: give NAME=VALUE, such as rate=16000")
+        try:
+            found[name] = np.load(value, allow_pickle=False) if value.endswith(".npy") else _number(value)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"--fixed {text!r} is no number and no npy file: {error}") from None
+    return found
+
+
+def _number(text: str) -> int | float:
+    """A whole number as such."""
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def parse_size(text: str | None) -> int | None:

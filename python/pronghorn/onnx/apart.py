@@ -123,6 +123,22 @@ def keeps_apart(model: ModelProto, outputs: Mapping[str, tuple[int, ...]], encod
     return bool(known) and bool(np.any(known, axis=0).all()) and _is_in_each(np.any(differs, axis=0), outputs)
 
 
+def takes_one_alone(model: ModelProto, encoded: Images | None = None) -> bool:
+    """Whether a model, with the batch of its one input free again, runs on one image and on no batches of several.
+
+    Args:
+        model: as of `keeps_apart`.
+        encoded: likewise.
+    """
+    try:
+        batches = Batches(model)
+        made = [encoded[:IMAGES]] if encoded is not None else batches.made_up()
+        known = [images for images in made if batches.alone(images) is not None]
+        return bool(known) and not any(batches.runs(images[:count]) for images in known for count in (2, IMAGES))
+    except Exception:
+        return False
+
+
 def mixes(model: ModelProto, images: Images) -> bool:
     """Whether a model gives some images other results together than alone; False where it cannot be run.
 
@@ -195,6 +211,14 @@ class Batches:
         except Exception:
             return None
         return [np.stack(each) for each in zip(*results, strict=True)]
+
+    def runs(self, images: Images) -> bool:
+        """Whether the images run together."""
+        try:
+            self._run(images)
+        except Exception:
+            return False
+        return True
 
     def pairs(self, images: Images, alone: Sequence[npt.NDArray[Any]]) -> list[Pair]:
         """Each value of the images together, beside that of each alone.

@@ -1,7 +1,9 @@
-"""If, where its condition follows from shapes: one of its branches, as the nodes that it has.
+"""If, in whose place stand the nodes of its branches.
 
-PyTorch's exporter of scripts writes `squeeze`, `tile` and `local_response_norm` so. The condition must be the same for
-one image and for several.
+Where its condition follows from shapes, it is one of them. PyTorch's exporter of scripts writes `squeeze`, `tile` and
+`local_response_norm` so. The condition must be the same for one image and for several.
+
+Where its condition depends on the data, both are computed, and a Where chooses: which of them runs tells something.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.folding import small_results
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.merging import of_shape
-from pronghorn.onnx.reading import initializers
+from pronghorn.onnx.reading import initializers, names_read
 from pronghorn.onnx.registry import OF_SHAPES, name_of
 from pronghorn.onnx.unrolling import SMALL, State
 
@@ -30,14 +32,16 @@ MOST_ROUNDS = 64
 
 
 def choose_branches(proto: ModelProto, opset: int) -> None:
-    """Replaces each If whose condition is known from the inputs' shapes. Others are left, for lowering to refuse."""
+    """Replaces each If whose condition is known from the inputs' shapes, or depends on the data. Others are left, for
+    lowering to refuse."""
     graph = proto.graph
     for _ in range(MOST_ROUNDS):
         if not any(name_of(node) == "If" for node in graph.node):
             return
         batches = [1] if all(_batch(entry) >= 1 for entry in graph.input) else BATCHES
         known = [_known(proto, batch, opset) for batch in batches]
-        chosen = {at: branch for at, node in enumerate(graph.node) if (branch := _chosen(node, known)) is not None}
+        chosen = {at: [branch] for at, node in enumerate(graph.node) if (branch := _chosen(node, known)) is not None}
+        chosen = chosen or _of_data(graph)
         if not chosen:
             return
         state, nodes = State.of(graph, opset), list[NodeProto]()
@@ -125,15 +129,35 @@ def _chosen(node: NodeProto, known: Sequence[Mapping[str, Array]]) -> GraphProto
         )
     if len(conditions) < len(known) or len(truths) != 1:
         return None
-    name = "then_branch" if truths.pop() else "else_branch"
+    return _branch(node, "then_branch" if truths.pop() else "else_branch")
+
+
+def _of_data(graph: GraphProto) -> dict[int, list[GraphProto]]:
+    """Both branches, that of the true condition first, of each If whose condition depends on the data, by its place."""
+    found, data = dict[int, list[GraphProto]](), {entry.name for entry in graph.input}
+    for at, node in enumerate(graph.node):
+        if name_of(node) == "If" and node.input[0] in data:
+            branches = [_branch(node, name) for name in ("then_branch", "else_branch")]
+            if None not in branches:
+                found[at] = [branch for branch in branches if branch is not None]
+        if name_of(node) not in OF_SHAPES and not data.isdisjoint(names_read(node)):
+            data.update(node.output)
+    return found
+
+
+def _branch(node: NodeProto, name: str) -> GraphProto | None:
+    """A branch of an If; None where it makes no such outputs."""
     graphs = [each.g for each in node.attribute if each.name == name and each.type == AttributeProto.GRAPH]
     return graphs[0] if graphs and len(graphs[0].output) == len(node.output) else None
 
 
-def _inlined(node: NodeProto, branch: GraphProto, state: State) -> list[NodeProto]:
-    """The nodes of a branch, and those that name its outputs as the If's."""
-    title = node.name or node.output[0]
-    names = {name: state.constant(f"{title}/{name}", a) for name, a in initializers(branch.initializer).items()}
-    nodes = state.copied(branch, title, names)
-    ends = zip((names.get(entry.name, entry.name) for entry in branch.output), node.output, strict=True)
-    return [*nodes, *(helper.make_node("Identity", [end], [name], name=name) for end, name in ends if name)]
+def _inlined(node: NodeProto, branches: Sequence[GraphProto], state: State) -> list[NodeProto]:
+    """The nodes of branches, and those that make the If's outputs of theirs."""
+    title, nodes, ends = node.name or node.output[0], list[NodeProto](), list[list[str]]()
+    for branch in branches:
+        names = {name: state.constant(f"{title}/{name}", a) for name, a in initializers(branch.initializer).items()}
+        nodes += state.copied(branch, title, names)
+        ends.append([names.get(entry.name, entry.name) for entry in branch.output])
+    operator, first = ("Identity", []) if len(branches) == 1 else ("Where", [node.input[0]])
+    made = zip(node.output, *ends, strict=True)
+    return [*nodes, *(helper.make_node(operator, [*first, *read], [name], name=name) for name, *read in made if name)]

@@ -20,7 +20,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from pronghorn._outputs import PROBABILITIES
 from pronghorn.errors import InputError, UnsupportedModelError
-from pronghorn.onnx.apart import IMAGES, keeps_apart
+from pronghorn.onnx.apart import IMAGES, keeps_apart, takes_one_alone
+from pronghorn.onnx.batch_first import put_batch_first
 from pronghorn.onnx.branches import choose_branches
 from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.class_names import class_names
@@ -28,6 +29,7 @@ from pronghorn.onnx.computed_masks import masking
 from pronghorn.onnx.counting import Given, counts_of, integers
 from pronghorn.onnx.dynamic import is_dynamic, without_dynamic
 from pronghorn.onnx.endings import score_classes
+from pronghorn.onnx.fixed_inputs import Fixed, fix_inputs
 from pronghorn.onnx.folding import NAMING, has_graphs, is_constant, name_constants
 from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, fix_batch, refuse_large, refuse_sizes
 from pronghorn.onnx.integers import has_integers, with_pairs
@@ -158,8 +160,24 @@ class ImportedModel:
         return replace(self, takes_class="arg_max" not in self.finish)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a model is read with."""
+
+    model: Source
+    shape: ShapeOption
+    output: Output
+    of_samples: ShapeOption
+    fixed: Fixed
+
+
 def import_onnx(
-    model: Source, *, shape: ShapeOption = None, output: Output = None, of_samples: ShapeOption = None
+    model: Source,
+    *,
+    shape: ShapeOption = None,
+    output: Output = None,
+    of_samples: ShapeOption = None,
+    fixed: Fixed = None,
 ) -> ImportedModel:
     """Imports an ONNX model.
 
@@ -170,14 +188,32 @@ def import_onnx(
         output: the value to compute, or several, which become one row; needed where a model has
             several outputs. Any value in the model may be named, which cuts the model there.
         of_samples: the shape of samples, as `shape`: for sizes that the model and `shape` leave open, where it fits.
+        fixed: values of inputs that are the same for all images, by name.
 
     Raises:
-        InputError: `model` or `shape` cannot be used.
+        InputError: `model`, `shape` or `fixed` cannot be used.
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: something in it cannot be run; the error names it.
     """
+    reading = Reading(model, shape, output, of_samples, fixed)
     try:
-        return _imported(model, shape, output, of_samples)
+        return _imported_apart(reading)
+    except UnsupportedModelError as error:
+        first = error
+    # A model of one image whose batch is the second dimension looks like one of several.
+    try:
+        return _imported(reading, is_second=True)
+    except UnsupportedModelError:
+        raise first from None
+
+
+def _imported_apart(reading: Reading) -> ImportedModel:
+    """The model as `import_onnx` reads it. Where its batch moves, it is found by running it that images are apart.
+
+    Raises: as `import_onnx`.
+    """
+    try:
+        return _imported(reading)
     except UnsupportedModelError as error:
         # Where the batch is has then no part in it.
         if error.operator is None or error.operator in error.unsupported:
@@ -185,30 +221,32 @@ def import_onnx(
         first = error
     # The model is read once more: copying it at first would be for nothing.
     try:
-        imported = _imported(model, shape, output, of_samples, as_one=True)
+        imported = _imported(reading, as_one=True)
     except UnsupportedModelError as error:
         # Where the batch may move, an operator that is not supported is the cause.
         raise (error if error.operator in error.unsupported else first) from None
     encoded = imported.encoded
     rows = encoded.categories.random(3 * IMAGES, imported.input_shape) if encoded else None
-    if not keeps_apart(imported.plain, imported.outputs, rows):
+    if not (keeps_apart(imported.plain, imported.outputs, rows) or takes_one_alone(imported.plain, rows)):
         raise first
     return imported
 
 
-def _imported(
-    model: Source, shape: ShapeOption, output: Output, of_samples: ShapeOption, as_one: bool = False
-) -> ImportedModel:
-    """The model as `import_onnx` reads it; `as_one`: of one image, though it leaves the batch open.
+def _imported(reading: Reading, as_one: bool = False, is_second: bool = False) -> ImportedModel:
+    """The model as `import_onnx` reads it; `as_one`: of one image, though it leaves the batch open; `is_second`: whose
+    batch is the second dimension, of size 1.
 
-    Raises: as `import_onnx`.
+    Raises: as `import_onnx`, and where `is_second` cannot be.
     """
-    proto, opset, name = read(model)
+    proto, opset, name = read(reading.model)
+    fix_inputs(proto, reading.fixed)
+    if not put_batch_first(proto, reading.shape, reading.of_samples, of_one=is_second) and is_second:
+        raise UnsupportedModelError("the batch is the first dimension", "leave it there")
     names = class_names(proto.graph)
-    wanted, row = _cut(proto, output)
+    wanted, row = _cut(proto, reading.output)
     refuse_left_out(entry.name for entry in proto.graph.input)
     add_features(proto, opset)
-    apply_shapes(proto, shape, of_samples)
+    apply_shapes(proto, reading.shape, reading.of_samples)
     choose_branches(proto, opset)
     without_sequences(proto, opset)
     encoded = encode_categories(proto, opset)
@@ -232,6 +270,7 @@ def _imported(
     is_fixed = source.type.tensor_type.shape.dim[0].dim_value == 1
     one_image = is_fixed or as_one or unrolled or _is_recurrent(proto)
     lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
+    lowering.is_apart = is_fixed or as_one
     lowering.parts = row.parts if row else {}
     lowering.start(source.name, sizes)
     are_shares = row is None and are_probabilities(proto, opset, output_name)

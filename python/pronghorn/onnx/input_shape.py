@@ -80,7 +80,7 @@ def add_features(proto: ModelProto, opset: int) -> None:
             continue
         dims.add().dim_value = 1
         within, axes = (free_in(graph, f"{entry.name}/{part}") for part in ("number", "axes"))
-        _rename(graph, entry.name, within)
+        rename(graph, entry.name, within)
         if opset < SQUEEZE_READS_AXES:
             node = helper.make_node("Squeeze", [entry.name], [within], name=within, axes=[1])
         else:
@@ -89,12 +89,12 @@ def add_features(proto: ModelProto, opset: int) -> None:
         graph.node.insert(0, node)
 
 
-def _rename(graph: GraphProto, before: str, after: str) -> None:
+def rename(graph: GraphProto, before: str, after: str) -> None:
     """Another name of a value wherever nodes read it."""
     for node in graph.node:
         node.input[:] = [after if name == before else name for name in node.input]
         for inner in graphs_of(node):
-            _rename(inner, before, after)
+            rename(inner, before, after)
 
 
 def _is_tensor(entry: ValueInfoProto) -> bool:

@@ -178,6 +178,8 @@ class Lowering:
     """All nodes that are lowered, for advice."""
     one_image: bool = False
     """Whether the model fixes the batch at 1, or has a recurrent network, before which the batch moves."""
+    is_apart: bool = False
+    """Whether images are known to be apart: the model fixes the batch at 1, or is run to see that."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """The output of each part of the row of several outputs."""
     targets: Targets | None = None

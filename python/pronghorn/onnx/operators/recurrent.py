@@ -53,13 +53,16 @@ def _columns(lowering: Lowering, site: Site, value: Value, last: bool) -> Value:
     (steps, sequences), features = _sizes(value, last), value.shape[2]
     if sequences == 1:
         return lowering.transpose(site, lowering.reshape(site, value, (steps, features)), [1, 0])
+    if steps == 1:
+        return lowering.transpose(site, lowering.reshape(site, value, (sequences, features)), [1, 0])
     columns = lowering.transpose(site, value, [2, 1, 0] if last else [2, 0, 1])
     return lowering.reshape(site, columns, (features, steps * sequences))
 
 
 def _check(lowering: Lowering, site: Site, value: Value, weight: Floats, last: bool) -> None:
     """Refuses shapes that do not fit, and attributes that are not supported."""
-    if len(value.shape) != 3 or (not last and value.shape[0] == 1):
+    # A single step may also be a batch in the place of steps.
+    if len(value.shape) != 3 or (not last and value.shape[0] == 1 and not lowering.is_apart):
         problem = f"its input has shape {list(value.shape)}: not sequences of several steps"
         site.fail(problem, "export with the batch first (batch_first=True) and a fixed number of steps (--shape)")
     steps, sequences = _sizes(value, last)

@@ -1,0 +1,132 @@
+"""Models whose batch is not the first dimension, as recurrent networks and transformers of PyTorch have it by default.
+
+Their inputs and outputs get the batch first, and transpositions bring it to where the model has it. The ONNX model is
+changed, so that the import and the float runtime see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto, helper
+
+from pronghorn.onnx.input_shape import ShapeOption, rename
+from pronghorn.onnx.reading import free_in
+
+Dimensions = Sequence[TensorShapeProto.Dimension]
+
+OF_BATCH = "batch"
+"""Part of the names that exporters and users give to a batch whose size is open."""
+
+
+def put_batch_first(
+    proto: ModelProto, shape: ShapeOption = None, of_samples: ShapeOption = None, *, of_one: bool = False
+) -> bool:
+    """Gives inputs and outputs whose batch is another dimension a batch in the first.
+
+    The batch is the dimension that is called so, or the only one of open size behind one of fixed size above 1, or
+    the one that has its name in another input.
+
+    Args:
+        proto: the model, which is changed.
+        shape: what the user says of the inputs' sizes, the batch first.
+        of_samples: the same of samples.
+        of_one: whether the second dimension is the batch where all sizes are fixed, it is 1 and the first is not.
+
+    Returns: whether the batch of an input was another dimension.
+    """
+    graph = proto.graph
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = {entry.name: _dimensions(entry) for entry in graph.input if entry.name not in stored}
+    given = [shape, of_samples]
+    places = {name: _place(dims, [_of(name, each) for each in given], of_one) for name, dims in inputs.items()}
+    symbols = {dims[places[name]].dim_param for name, dims in inputs.items() if dims} - {""}
+    is_moved = any(places.values())
+    for name, dims in inputs.items():
+        places[name] = places[name] or _named(dims, symbols, is_moved)
+    for entry in graph.input:
+        if places.get(entry.name):
+            _move_input(graph, entry, places[entry.name])
+    # Where other sizes are open, too, only a name tells which is the batch.
+    is_alone = all(_open(dims) in ([], [places[name]]) for name, dims in inputs.items())
+    for entry in graph.output:
+        dims = _dimensions(entry)
+        place = _place(dims, (), of_one and is_moved) if is_alone else 0
+        _move_output(graph, entry.name, place or _named(dims, symbols, is_alone=False))
+    return is_moved
+
+
+def _place(dims: Dimensions, given: Iterable[Sequence[int] | None], of_one: bool) -> int:
+    """The dimension that is the batch, as far as these dimensions tell."""
+    found = _open(dims)
+    called = [axis for axis in found if OF_BATCH in dims[axis].dim_param.lower()]
+    if len(called) == 1:
+        return called[0]
+    if not dims or 0 in found or dims[0].dim_value < 2:
+        return 0
+    if len(found) == 1:
+        return found[0] if all(_fits(_moved(dims, found[0]), sizes) for sizes in given) else 0
+    return int(of_one and not found and len(dims) > 1 and dims[1].dim_value == 1)
+
+
+def _named(dims: Dimensions, symbols: set[str], is_alone: bool) -> int:
+    """The dimension that has the name of a batch; where the batch was moved, the only one of open size."""
+    found = _open(dims)
+    called = [axis for axis in found if dims[axis].dim_param in symbols]
+    if len(called) == 1:
+        return called[0]
+    return found[0] if is_alone and len(found) == 1 else 0
+
+
+def _fits(dims: Dimensions, sizes: Sequence[int] | None) -> bool:
+    """Whether sizes, the batch first, are those of dimensions."""
+    if sizes is None:
+        return True
+    pairs = zip(dims[1:], sizes[1:], strict=False)
+    return len(sizes) == len(dims) and all(dim.dim_value in (0, size) for dim, size in pairs)
+
+
+def _of(name: str, shape: ShapeOption) -> Sequence[int] | None:
+    return shape.get(name) if isinstance(shape, Mapping) else shape
+
+
+def _dimensions(entry: ValueInfoProto) -> Dimensions:
+    """The dimensions of a tensor; none where they are not known or it is no tensor."""
+    return entry.type.tensor_type.shape.dim if entry.type.WhichOneof("value") == "tensor_type" else []
+
+
+def _open(dims: Dimensions) -> list[int]:
+    return [axis for axis, dim in enumerate(dims) if dim.dim_value < 1]
+
+
+def _moved(dims: Dimensions, place: int) -> list[TensorShapeProto.Dimension]:
+    """The dimensions with the batch first."""
+    return [dims[place], *dims[:place], *dims[place + 1 :]]
+
+
+def _move_input(graph: GraphProto, entry: ValueInfoProto, place: int) -> None:
+    """Gives an input the batch first, and nodes what it was."""
+    behind = free_in(graph, f"{entry.name}/batch behind")
+    rename(graph, entry.name, behind)
+    shape = entry.type.tensor_type.shape
+    moved = TensorShapeProto(dim=_moved(shape.dim, place))
+    shape.CopyFrom(moved)
+    order = [*range(1, place + 1), 0, *range(place + 1, len(moved.dim))]
+    graph.node.insert(0, _transpose(entry.name, behind, order))
+
+
+def _move_output(graph: GraphProto, name: str, place: int) -> None:
+    """Gives an output the batch first, where a node makes it and its batch is behind."""
+    maker = next((node for node in graph.node if name in node.output), None)
+    entry = next(entry for entry in graph.output if entry.name == name)
+    if not place or maker is None:
+        return
+    behind = free_in(graph, f"{name}/batch behind")
+    rename(graph, name, behind)
+    maker.output[:] = [behind if output == name else output for output in maker.output]
+    count = len(_dimensions(entry))
+    graph.node.append(_transpose(behind, name, [place, *range(place), *range(place + 1, count)]))
+
+
+def _transpose(source: str, target: str, order: Sequence[int]) -> NodeProto:
+    return helper.make_node("Transpose", [source], [target], name=f"{target}/transposed", perm=order)

@@ -1,0 +1,58 @@
+"""Inputs that are no data of clients but the same for all of them, such as a rate of samples or a first state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+
+from pronghorn.errors import InputError
+
+Fixed = Mapping[str, Any] | None
+"""Values by the names of inputs: numbers or arrays."""
+
+
+def fix_inputs(proto: ModelProto, fixed: Fixed) -> None:
+    """Makes constants of inputs.
+
+    A number fills an input whose sizes are known. Where a model takes a batch there, it takes one image at a time with
+    an array for one.
+
+    Raises:
+        InputError: there is no such input, or a value does not fit.
+    """
+    graph = proto.graph
+    stored = {tensor.name for tensor in graph.initializer}
+    entries = {entry.name: entry for entry in graph.input if entry.name not in stored}
+    for name, value in (fixed or {}).items():
+        if name not in entries:
+            raise InputError(f"there is no input {name!r} to fix: the model's are {', '.join(entries) or 'none'}")
+        graph.initializer.append(numpy_helper.from_array(_array(entries[name], value), name))
+        graph.input.remove(entries[name])
+
+
+def _array(entry: ValueInfoProto, value: Any) -> npt.NDArray[Any]:
+    """The value in the input's type and shape."""
+    tensor, name = entry.type.tensor_type, entry.name
+    try:
+        given = np.asarray(value)
+        kind = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        array = given.astype(kind)
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise InputError(f"input {name!r} cannot be fixed: {error}") from None
+    if given.dtype.kind in "biuf" and kind.kind in "biu" and not np.array_equal(given, array):
+        raise InputError(f"input {name!r} is of type {kind}, and takes no {given.ravel()[:3].tolist()}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InputError(f"the value of input {name!r} is not finite")
+    if not tensor.HasField("shape"):
+        return array
+    sizes = [dim.dim_value for dim in tensor.shape.dim]
+    if array.ndim == 0 and min(sizes, default=1) > 0:
+        return np.full(sizes, array)
+    if array.ndim != len(sizes) or any(size not in (0, given) for size, given in zip(sizes, array.shape, strict=True)):
+        shown = ", ".join(str(dim.dim_value) if dim.dim_value else dim.dim_param or "?" for dim in tensor.shape.dim)
+        raise InputError(f"a value of shape {list(array.shape)} does not fit input {name!r}, of shape ({shown})")
+    return array
