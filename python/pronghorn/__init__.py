@@ -19,6 +19,7 @@ _interrupt.end_quietly_while_importing()
 
 from pronghorn._admission import Admission, Admitted, admission_key, ask_admission  # noqa: E402
 from pronghorn._async import AsyncClient, connect_async  # noqa: E402
+from pronghorn._front import Front  # noqa: E402
 from pronghorn._model import Model, Plan, Report, Stats, load  # noqa: E402
 from pronghorn._monitor import Monitor  # noqa: E402
 from pronghorn._network import (  # noqa: E402
@@ -66,6 +67,7 @@ __all__ = [
     "Client",
     "ClientTls",
     "ExportError",
+    "Front",
     "InputError",
     "InputWarning",
     "Limit",

@@ -18,6 +18,7 @@ from pronghorn._categories import NO_CATEGORIES, Categories
 from pronghorn._columns import as_input, counted, frame_names, listed, of_model, unusable
 from pronghorn._data import is_table_row
 from pronghorn._float import run_float
+from pronghorn._front import Front
 from pronghorn._inputs import (
     BYTES,
     as_indices,
@@ -49,7 +50,7 @@ from pronghorn.errors import (
     RoundingWarning,
     UnsupportedModelError,
 )
-from pronghorn.onnx import Fixed, ImportedModel, Output, ShapeOption, Source, import_onnx
+from pronghorn.onnx import Begin, Fixed, ImportedModel, Output, ShapeOption, Source, import_onnx
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +65,7 @@ def load(
     shape: ShapeOption = None,
     output: Output = None,
     fixed: Fixed = None,
+    begin: Begin = None,
     weight_bits: int | None = None,
     input_bits: int | None = None,
     error: float | None = None,
@@ -91,6 +93,9 @@ def load(
             several, which become one row that `Model.split` takes apart.
         fixed: values of inputs that are no data but the same for all images, by name: numbers or arrays, such as
             `{"sr": 16000, "h0": np.zeros((2, 1, 64))}`. Not for modules.
+        begin: a value within the model at which the network begins, or several, which become its inputs. Clients
+            compute what is before it, in the clear: `Model.front`, which is no secret then. Samples and inputs are
+            those of the network, and `shape` those of the file. Not for modules.
         weight_bits: bits of every layer's integer weights, 2 to 16 (`encrypted`: 2 to 15), as far
             as a modulus carries them. Chosen layer by layer by default.
         input_bits: bits of every layer's integer inputs, 2 to 24; likewise (not for `encrypted`).
@@ -112,6 +117,8 @@ def load(
     options = PlanOptions(weight_bits=weight_bits, input_bits=input_bits, error=error, opening=opening, name=name)
     options = options.changed(input_range=input_range)
     if _torch.is_module(model):
+        if begin:
+            raise InputError("begin is for ONNX models: leave the first steps out of forward")
         if fixed:
             raise InputError("fixed is for ONNX models: call the module with these values in a forward of its own")
         bare = _load_module(_torch.cases(model, example, samples, shape), options, shape=shape, output=output)
@@ -121,7 +128,9 @@ def load(
     else:
         if example is not None:
             raise InputError(f"an example is for PyTorch modules alone: {type(model).__name__} is no torch.nn.Module")
-        bare = load_with(model, options, shape=shape, output=output, of_samples=_shapes_of(samples), fixed=fixed)
+        bare = load_with(
+            model, options, shape=shape, output=output, of_samples=_shapes_of(samples), fixed=fixed, begin=begin
+        )
     if input_range is None and bare.takes_bytes:
         bare = bare.changed(input_range=BYTES)
     return bare if samples is None else bare.calibrated(samples, stacklevel=3)
@@ -149,6 +158,7 @@ def load_with(
     output: Output = None,
     of_samples: ShapeOption = None,
     fixed: Fixed = None,
+    begin: Begin = None,
 ) -> Model:
     """Loads an ONNX model, to be planned with `options` where calls name no others.
 
@@ -157,7 +167,7 @@ def load_with(
     if output is not None:
         for name in output if isinstance(output, list | tuple) else [output]:
             _check.text("output", name, "logits")
-    imported = import_onnx(model, shape=shape, output=output, of_samples=of_samples, fixed=fixed)
+    imported = import_onnx(model, shape=shape, output=output, of_samples=of_samples, fixed=fixed, begin=begin)
     try:
         native = _native.Model(imported.graph_json, imported.tensors)
     except _native.NativeError as error:
@@ -239,6 +249,11 @@ class Model(Shaped):
         """Name and shapes, and of a PyTorch module the exporter."""
         exported = "" if self._exporter is None else f", exported by {self._exporter}"
         return f"<Model {self.name} {list(self.input_shape)} -> {list(self.output_shape)}{exported}>"
+
+    @property
+    def front(self) -> Front | None:
+        """What clients compute before the network, where it begins at a value within the model (`load(begin=)`)."""
+        return None if self._imported.front is None else Front(self._imported.front)
 
     @property
     def exporter(self) -> str | None:

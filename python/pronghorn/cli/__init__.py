@@ -8,7 +8,21 @@ import typer
 
 import pronghorn
 from pronghorn import _interrupt
-from pronghorn.cli import admit, bench, calibrate, demo, doctor, keys, models, multikey, plan, predict, serve, verify
+from pronghorn.cli import (
+    admit,
+    bench,
+    calibrate,
+    demo,
+    doctor,
+    front,
+    keys,
+    models,
+    multikey,
+    plan,
+    predict,
+    serve,
+    verify,
+)
 from pronghorn.cli.console import Commands
 
 __all__ = ["app"]
@@ -44,6 +58,7 @@ app.command()(plan.plan)
 app.command()(verify.verify)
 app.command(context_settings={"auto_envvar_prefix": "PRONGHORN_SERVE"})(serve.serve)
 app.command()(predict.predict)
+app.command()(front.front)
 app.command()(models.models)
 app.command()(admit.admit)
 app.command()(demo.demo)

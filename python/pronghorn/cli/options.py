@@ -94,6 +94,14 @@ FixedOption = Annotated[
         "several.",
     ),
 ]
+BeginOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Begin the network at this value: clients compute what is before it, in the clear (pronghorn front). "
+        "Repeat it for several.",
+    ),
+]
 OutputsOption = Annotated[
     str | None,
     typer.Option(
@@ -220,6 +228,7 @@ class ModelOptions:
     shape: InputShapeOption = None
     output: OutputValueOption = None
     fixed: FixedOption = None
+    begin: BeginOption = None
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Most memory of the server, such as 8G.")] = None
     weight_bits: Annotated[
         int | None, typer.Option(metavar="N", help="Bits of all weights (default: chosen for each layer).")
@@ -348,12 +357,15 @@ class ModelOptions:
     def load(self, path: Path, options: PlanOptions, preparation: Preparation, data: Path | None = None) -> Model:
         """The model, not calibrated. An npy file of `data` tells sizes that it leaves open."""
         shapes = None if data is None else shape_of_one(data)
-        given = {
-            "shape": parse_shape(self.shape),
-            "output": self.output or None,
-            "fixed": parse_fixed(self.fixed or ()),
-        }
-        bare = load_with(path, options, of_samples=shapes, **given)
+        bare = load_with(
+            path,
+            options,
+            shape=parse_shape(self.shape),
+            output=self.output or None,
+            of_samples=shapes,
+            fixed=parse_fixed(self.fixed or ()),
+            begin=self.begin or None,
+        )
         if self.input_range is not None:
             return bare
         return bare.changed(input_range=preparation.values(bare.takes_bytes).byte_range())

@@ -10,18 +10,19 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from pronghorn._outputs import PROBABILITIES
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.apart import IMAGES, keeps_apart, takes_one_alone
 from pronghorn.onnx.batch_first import put_batch_first
+from pronghorn.onnx.beginning import Begin, begin_at, without_front
 from pronghorn.onnx.branches import choose_branches
 from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.class_names import class_names
@@ -40,6 +41,7 @@ from pronghorn.onnx.masks import attended, scored
 from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, before_layers, inside, lower, unsupported
 from pronghorn.onnx.probabilities import are_probabilities
+from pronghorn.onnx.pruning import needed_nodes, refuse_unmade, remove_weights, replace_all
 from pronghorn.onnx.reading import Source, guarded, initializers, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
@@ -96,6 +98,8 @@ class ImportedModel:
     """Whether the result is the class that the output tells, and not the output itself."""
     thresholds: dict[int, tuple[float, float]] = field(default_factory=dict)
     """The least and the largest threshold of each feature of a row that comparisons alone read."""
+    front: ModelProto | None = None
+    """What makes the inputs of those of the file, where the network begins at values within it."""
     moves_batch: bool = False
     """Whether the batch, whose size the model leaves open, may move, so that images might be mixed. Then each image
     runs by itself here."""
@@ -169,6 +173,7 @@ class Reading:
     output: Output
     of_samples: ShapeOption
     fixed: Fixed
+    begin: Begin
 
 
 def import_onnx(
@@ -178,6 +183,7 @@ def import_onnx(
     output: Output = None,
     of_samples: ShapeOption = None,
     fixed: Fixed = None,
+    begin: Begin = None,
 ) -> ImportedModel:
     """Imports an ONNX model.
 
@@ -189,13 +195,14 @@ def import_onnx(
             several outputs. Any value in the model may be named, which cuts the model there.
         of_samples: the shape of samples, as `shape`: for sizes that the model and `shape` leave open, where it fits.
         fixed: values of inputs that are the same for all images, by name.
+        begin: a value within the model at which the network begins, or several.
 
     Raises:
         InputError: `model`, `shape` or `fixed` cannot be used.
         ModelFileError: the file is missing, damaged, or not ONNX.
         UnsupportedModelError: something in it cannot be run; the error names it.
     """
-    reading = Reading(model, shape, output, of_samples, fixed)
+    reading = Reading(model, shape, output, of_samples, fixed, begin)
     try:
         return _imported_apart(reading)
     except UnsupportedModelError as error:
@@ -242,11 +249,12 @@ def _imported(reading: Reading, as_one: bool = False, is_second: bool = False) -
     fix_inputs(proto, reading.fixed)
     if not put_batch_first(proto, reading.shape, reading.of_samples, of_one=is_second) and is_second:
         raise UnsupportedModelError("the batch is the first dimension", "leave it there")
+    front = begin_at(proto, opset, reading.begin, reading.shape)
     names = class_names(proto.graph)
     wanted, row = _cut(proto, reading.output)
     refuse_left_out(entry.name for entry in proto.graph.input)
     add_features(proto, opset)
-    apply_shapes(proto, reading.shape, reading.of_samples)
+    apply_shapes(proto, without_front(proto, front, reading.shape), reading.of_samples)
     choose_branches(proto, opset)
     without_sequences(proto, opset)
     encoded = encode_categories(proto, opset)
@@ -310,6 +318,7 @@ def _imported(reading: Reading, as_one: bool = False, is_second: bool = False) -
         is_quantised=written is not None or any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
         class_names=names if are_indices or len(names) == classes else (),
         moves_batch=one_image and not is_fixed,
+        front=front,
         thresholds=thresholds(lowering) if lowering.compared else {},
     )
 
@@ -331,30 +340,21 @@ def _cut(proto: ModelProto, output: Output) -> tuple[list[str], Row | None]:
     graph = proto.graph
     names = [_before_zip_map(graph.node, name) for name in _outputs(proto, output)]
     for name in names:
-        _refuse_absent(graph, name)
+        refuse_unmade(graph, name)
         score_classes(graph, name)
     row = None if len(names) == 1 else join_outputs(graph, names)
     wanted = row.name if row else names[0]
-    nodes = _needed(graph.node, wanted)
+    nodes = needed_nodes(graph.node, [wanted])
     needed = {wanted}.union(*map(names_read, nodes))
     known = [entry for entry in (*graph.output, *graph.value_info) if entry.name == wanted]
-    _remove_weights(graph, needed)
+    remove_weights(graph, needed)
     stored = {tensor.name for tensor in graph.initializer}
     kind = known[0].type.tensor_type.elem_type if known else TensorProto.FLOAT
-    _replace(graph.input, [entry for entry in graph.input if entry.name in needed and entry.name not in stored])
-    _replace(graph.node, nodes)
-    _replace(graph.output, [helper.make_tensor_value_info(wanted, kind, None)])
-    _replace(graph.value_info, [])
+    replace_all(graph.input, [entry for entry in graph.input if entry.name in needed and entry.name not in stored])
+    replace_all(graph.node, nodes)
+    replace_all(graph.output, [helper.make_tensor_value_info(wanted, kind, None)])
+    replace_all(graph.value_info, [])
     return names, row
-
-
-def _refuse_absent(graph: GraphProto, name: str) -> None:
-    if not any(name in node.output for node in graph.node):
-        outputs = ", ".join(entry.name for entry in graph.output)
-        raise UnsupportedModelError(
-            f"no node of the model makes {name!r}",
-            f"its outputs are {outputs}; any value between may be named too (--output NAME, output=NAME)",
-        )
 
 
 def _outputs(proto: ModelProto, output: Output) -> list[str]:
@@ -389,30 +389,6 @@ def _before_zip_map(nodes: Iterable[NodeProto], wanted: str) -> str:
     makers = {name: node for node in nodes for name in node.output}
     node = makers.get(wanted)
     return node.input[0] if node is not None and name_of(node) == "ai.onnx.ml.ZipMap" else wanted
-
-
-def _needed(nodes: Iterable[NodeProto], wanted: str) -> list[NodeProto]:
-    """The nodes that a value depends on, in their order."""
-    needed, kept = {wanted}, []
-    for node in reversed(list(nodes)):
-        if any(name in needed for name in node.output if name):
-            kept.append(node)
-            needed.update(names_read(node))
-    return kept[::-1]
-
-
-def _replace(repeated: Any, kept: Iterable[Any]) -> None:
-    """Gives a repeated field of a message other entries, which may be entries of the same field."""
-    entries = [copy.deepcopy(entry) for entry in kept]
-    del repeated[:]
-    repeated.extend(entries)
-
-
-def _remove_weights(graph: GraphProto, needed: Container[str]) -> None:
-    """Removes the weights that are not needed, in place: they may be large."""
-    for index in reversed(range(len(graph.initializer))):
-        if graph.initializer[index].name not in needed:
-            del graph.initializer[index]
 
 
 def _is_recurrent(proto: ModelProto) -> bool:
@@ -468,7 +444,7 @@ def _lower(proto: ModelProto, lowering: Lowering, output: str, given: Given) -> 
     taken = {*lowering.values, *(name for node in nodes for name in node.output)}
     lookups = Lookups(counts, natural, taken, lowering.opset)
     nodes, looked_up = lookups.replaced(nodes, lowering.constants)
-    nodes = _needed(rewrite(nodes, lowering.constants), output)
+    nodes = needed_nodes(rewrite(nodes, lowering.constants), [output])
     lowering.within, lowering.network = inside(nodes), nodes
     lowering.before_layers = before_layers(nodes, lowering.constants)
     lowering.scored = scored(nodes, lowering.constants)

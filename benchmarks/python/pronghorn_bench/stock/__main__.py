@@ -38,7 +38,7 @@ def trial(network: Network, photos: Path) -> dict[str, Any]:
         path = Path(place) / "model.onnx"
         samples, scored = network.export(path, photos)
         began, used = time.monotonic(), time.process_time()
-        model = pronghorn.load(path, samples=samples)
+        model = pronghorn.load(path, samples=samples, **network.options)
         plan = model.plan()
         seconds, processor = time.monotonic() - began, time.process_time() - used
         _check(model, scored[:2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ class Network:
                 return ("sklearn", "skl2onnx")
             case _:
                 return ("keras", "tensorflow", "tf2onnx") if self.exporter == "tf2onnx" else ("keras", "torch")
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """How it is loaded."""
+        return packages.MODELS[self.name].options if self.source == "packages" else {}
 
     def export(self, path: Path, folder: Path) -> tuple[Floats, Floats]:
         """Writes the network. Returns samples to plan on, and others to score on."""
@@ -128,7 +134,9 @@ GROUPS = {
     "packages": [
         *_networks("paddle2onnx", "packages", "ppocr_v4_rec ppocr_v4_det ppocr_v2_cls"),
         *_networks("jax, tf2onnx", "packages", "magika"),
-        *_networks("torchscript", "packages", "nudenet ddddocr ddddocr_det"),
+        *_networks("torchscript", "packages", "nudenet ddddocr ddddocr_det silero_vad"),
+        *_networks("keras2onnx", "packages", "dnsmos"),
+        *_networks("tf2onnx", "packages", "basic_pitch"),
     ],
     "tables": _networks("skl2onnx", "sklearn", " ".join(tables.MODELS)),
     "keras": _networks("keras", "keras", " ".join(kerases.MODELS)),

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+
+import pronghorn
+from pronghorn_bench.stock.speech import speech
 
 Floats = NDArray[Any]
 
@@ -36,13 +40,19 @@ class Packaged:
     file: str
     """Its place in the package; the last by name where there are several."""
     inputs: str
-    """`photos`, `texts` (rendered) or `files` (bytes)."""
+    """`photos`, `texts` (rendered), `files` (bytes), `speech`, or `stream` (speech, and the states before it)."""
     size: tuple[int, int] = (0, 0)
     """Height and width."""
     channels: int = 3
     factor: float = 1 / 255
     offset: float = 0.0
     """Of pixels from 0 to 255."""
+    samples: int = 0
+    """Of a sound."""
+    rate: int = 16_000
+    """Of its samples, in Hz."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """How it is loaded. Where it begins at a value within the file its inputs are what the front makes."""
 
 
 MODELS = {
@@ -64,6 +74,35 @@ MODELS = {
     "nudenet": Packaged("nudenet", "320n.onnx", "photos", (320, 320)),
     "ddddocr": Packaged("ddddocr", "common.onnx", "texts", (64, 160), channels=1),
     "ddddocr_det": Packaged("ddddocr", "common_det.onnx", "photos", (416, 416), factor=1.0),
+    "silero_vad": Packaged(
+        "silero_vad",
+        "data/silero_vad_16k_op15.onnx",
+        "stream",
+        options={
+            "shape": {"input": (1, 576)},
+            "fixed": {"sr": 16_000},
+            "output": ["output", "stateN"],
+            "begin": "/model/stft/Sqrt_output_0",
+        },
+    ),
+    "dnsmos": Packaged(
+        "speechmos",
+        "dnsmos_models/sig_bak_ovr.onnx",
+        "speech",
+        samples=144_160,
+        options={"begin": "mos_estimator_logpow/truediv:0"},
+    ),
+    "basic_pitch": Packaged(
+        "basic_pitch",
+        "saved_models/icassp_2022/nmp.onnx",
+        "speech",
+        samples=43_844,
+        rate=22_050,
+        options={
+            "output": "StatefulPartitionedCall:0",
+            "begin": "model_1/normalized_log_1/Reshape_2;model_1/normalized_log_1/Reshape_2",
+        },
+    ),
 }
 
 
@@ -74,6 +113,10 @@ def export(name: str, path: Path, folder: Path) -> Floats:
     match of.inputs:
         case "files":
             return _files()
+        case "speech":
+            return _sounds(path, of)
+        case "stream":
+            return _stream(path, of)
         case "texts":
             images = _texts(of.size)
         case _:
@@ -88,6 +131,35 @@ def root(package: str) -> Path:
     if found is None or found.origin is None:
         raise FileNotFoundError(package)
     return Path(found.origin).parent
+
+
+def _sounds(path: Path, of: Packaged) -> Floats:
+    """What a network's front makes of sounds of a twentieth to one and a half of the usual loudness."""
+    front, random = pronghorn.load(path, **of.options).front, np.random.default_rng(1)
+    assert front is not None
+    sounds = [random.uniform(0.05, 1.5) * speech(of.samples, of.rate, random) for _ in range(COUNT)]
+    found = front(np.stack(sounds).astype(np.float32).reshape(COUNT, *front.input_shape))
+    assert not isinstance(found, dict)
+    return found
+
+
+def _stream(path: Path, of: Packaged) -> Floats:
+    """Rows of every eighth window of a sound, as Silero's detector of voices takes them: what its front makes of the
+    window, and the state that the windows before it left."""
+    import onnxruntime
+
+    model, session = pronghorn.load(path, **of.options), onnxruntime.InferenceSession(path)
+    assert model.front is not None
+    window, before = 512, 64
+    sound = speech(window * 8 * COUNT + before, of.rate, np.random.default_rng(1)).astype(np.float32)
+    state, windows, states = np.zeros((2, 1, 128), np.float32), list[Floats](), list[Floats]()
+    for start in range(0, window * 8 * COUNT, window):
+        windows.append(sound[start : start + before + window])
+        states.append(state[:, 0])
+        given = {"input": windows[-1][None], "state": state, "sr": np.array(of.rate)}
+        state = np.asarray(session.run(["stateN"], given)[0])
+    (name,) = model.front.outputs
+    return model.join({name: model.front(np.stack(windows[::8])), "state": np.stack(states[::8])})
 
 
 def _photos(folder: Path, size: tuple[int, int]) -> Floats:
