@@ -159,7 +159,9 @@ def _stream(path: Path, of: Packaged) -> Floats:
         given = {"input": windows[-1][None], "state": state, "sr": np.array(of.rate)}
         state = np.asarray(session.run(["stateN"], given)[0])
     (name,) = model.front.outputs
-    return model.join({name: model.front(np.stack(windows[::8])), "state": np.stack(states[::8])})
+    made = model.front(np.stack(windows[::8]))
+    assert not isinstance(made, dict)
+    return model.join({name: made, "state": np.stack(states[::8])})
 
 
 def _photos(folder: Path, size: tuple[int, int]) -> Floats:
