@@ -76,6 +76,79 @@ def test_only_the_front_has_its_constants_and_only_the_network_its_weights() -> 
     assert not any(np.isclose(array, 1e-9).any() for array in loaded._imported.tensors.values())
 
 
+def test_a_front_has_nothing_else_of_the_model() -> None:
+    """No texts of exporters, no training graph, and of graphs within nodes what is needed."""
+    secret = onnx.numpy_helper.from_array(floats(3, 3), "secretweight")
+    proto = whole()
+    proto.doc_string = proto.producer_name = proto.domain = "secret"
+    proto.metadata_props.add(key="secret", value="secret")
+    proto.training_info.add().initialization.CopyFrom(
+        onnx.helper.make_graph([], "secret", [], [onnx.helper.make_tensor_value_info("s", 1, None)], [secret])
+    )
+    graph = proto.graph
+    graph.doc_string = "secret"
+    for part in (graph.node[0], graph.input[0], graph.initializer[0]):
+        part.doc_string = "secret"
+        part.metadata_props.add(key="secret", value="secret")
+    front = pronghorn.load(proto, begin="features").front
+    assert front is not None
+    assert b"secret" not in bytes(front)
+    assert secret.raw_data not in bytes(front)
+
+
+def test_the_sizes_of_an_input_do_not_need_it() -> None:
+    """As exporters take the number of images for a first state."""
+    nodes = [
+        *STEPS[:-1],
+        node("Shape", "x", "shape"),
+        node("Shape", "x", "last", start=-1),
+        node("Gather", "shape places", "count"),
+        node("Concat", "count five", "wanted", axis=0),
+        node("Expand", "zero wanted", "zeros"),
+        node("Concat", "r zeros", "both", axis=1),
+        node("Cast", "last", "width", to=1),
+        node("Mul", "both width", "scaled"),
+        node("MatMul", "scaled u", "y"),
+    ]
+    constants = {**CONSTANTS, "places": np.array([0]), "five": np.array([5]), "zero": np.float32(1), "u": floats(13, 2)}
+    proto = of_shapes(nodes, {"x": ("n", 6)}, {"y": ("n", 2)}, constants)
+    loaded, images = pronghorn.load(proto, begin="features"), decades(4)
+    assert loaded.front is not None
+    assert loaded.inputs == {"features": (6,)}
+    found = run_native(loaded._imported, np.asarray(loaded.front(images)))
+    np.testing.assert_allclose(found, as_written(proto, {"x": images}, "y")[0], rtol=1e-4)
+
+
+def test_types_are_those_of_the_file() -> None:
+    """Times in seconds, which single precision rounds to two minutes."""
+    nodes = [
+        node("Sub", "x start", "d"),
+        node("Cast", "d", "features", to=TensorProto.FLOAT),
+        node("MatMul", "features w", "y"),
+    ]
+    constants = {"start": np.int64(1_700_000_000), "w": floats(2, 2)}
+    proto = model(nodes, ("n", 2), constants, dtype=TensorProto.INT64)
+    front = pronghorn.load(proto, begin="features").front
+    assert front is not None
+    np.testing.assert_array_equal(front(np.array([[1_700_000_001, 1_700_000_007]])), [[1, 7]])
+    for wrong in (np.array([[0.5, 1]]), np.array([[np.nan, 1]])):
+        with pytest.raises(InputError, match="int64"):
+            front(wrong)
+
+
+def test_values_that_are_no_numbers_of_one_image() -> None:
+    cases = {
+        "not numbers with the batch": [node("ReduceSum", "x", "y", keepdims=0)],
+        "infinite values or NaN": [node("Log", "x", "y")],
+        "of other sizes": [node("NonZero", "x", "z"), node("Transpose", "z", "t"), node("Unsqueeze", "t first", "y")],
+    }
+    for says, nodes in cases.items():
+        kind = TensorProto.INT64 if len(nodes) > 1 else TensorProto.FLOAT
+        front = pronghorn.Front(model(nodes, ("n", 3), {"first": np.array([0])}, output_dtype=kind))
+        with pytest.raises(InputError, match=says):
+            front(np.array([[1, 0, 2], [0, 0, 1]], np.float32))
+
+
 def test_several_values_and_an_input_that_the_network_reads_itself() -> None:
     nodes = [
         node("Exp", "x", "e"),
@@ -131,6 +204,8 @@ def test_whole_numbers_and_words() -> None:
 @pytest.mark.parametrize(
     ("begin", "error", "says"),
     [
+        (5, InputError, "give the name of a value"),
+        (["features", "unread"], UnsupportedModelError, "does not depend on 'unread'"),
         ("absent", UnsupportedModelError, "no node of the model makes 'absent'"),
         (["features", "features"], InputError, "name each value once"),
         ("flat", UnsupportedModelError, "the first dimension is not the batch"),
@@ -145,6 +220,7 @@ def test_values_that_are_no_beginning(begin: object, error: type, says: str) -> 
         node("Reshape", "features sizes", "flat"),
         node("Greater", "features tiny", "truth"),
         node("Neg", "tiny", "k"),
+        node("Exp", "x", "unread"),
     ]
     proto = of_shapes(nodes, {"x": ("n", 6)}, {"y": ("n", 3)}, {**CONSTANTS, "sizes": np.array([-1])})
     with pytest.raises(error, match=says):

@@ -120,6 +120,52 @@ def test_a_batch_of_other_sizes_stays_first() -> None:
     assert import_onnx(proto).input_shape == (1, 5, 5)
 
 
+def test_a_shape_that_fits_one_reading_alone_decides() -> None:
+    """Layers of each step, in a file of seven steps or seven images."""
+    proto = of_shapes([node("MatMul", "x w", "y")], {"x": (7, 1, 6)}, {"y": (7, 1, 2)}, {"w": floats(6, 2)})
+    assert import_onnx(proto).input_shape == (1, 6)
+    for options in ({"shape": (1, 7, 6)}, {"of_samples": (1, 7, 6)}):
+        imported = import_onnx(proto, **options)
+        assert (imported.input_shape, imported.output_shape) == ((7, 6), (7, 2))
+    open_length = of_shapes([node("Relu", "x", "y")], {"x": (8, 8, "n")}, {"y": (8, 8, "n")}, {})
+    assert import_onnx(open_length, shape=(1, 8, 5)).input_shape == (8, 5)
+    named = of_shapes([node("MatMul", "x w", "y")], {"x": (1, "batch", 6)}, {"y": (1, "batch", 2)}, {"w": floats(6, 2)})
+    assert import_onnx(named, shape=(1, 5, 6)).input_shape == (5, 6)
+    part = of_shapes([node("MatMul", "x w", "y")], {"x": ("n", "batched")}, {"y": ("n", 2)}, {"w": floats(6, 2)})
+    assert import_onnx(part, shape=(1, 6)).input_shape == (6,)
+
+
+@pytest.mark.parametrize("outputs", [["y"], ["oh"], ["y", "oh"]])
+def test_steps_before_a_batch_of_one_with_a_state(outputs: list[str]) -> None:
+    """They are no batch of several images, of one step each."""
+    nodes = [recurrent("GRU", "x w r b - h", "o"), node("Squeeze", "o one", "y")]
+    shapes: Shapes = {"x": (7, 1, FEATURES), "h": (1, 1, SIZE)}
+    ends: Shapes = {"y": (7, 1, SIZE), "oh": (1, 1, SIZE)}
+    proto = of_shapes(nodes, shapes, ends, weights("GRU", 1) | {"one": np.array([1])})
+    imported = import_onnx(proto, output=outputs)
+    assert imported.inputs == {"x": (7, FEATURES), "h": (1, SIZE)}
+    x, h = floats(7, 1, FEATURES), floats(1, 1, SIZE)
+    wanted = [as_written(proto, {"x": x, "h": h}, name).ravel() for name in outputs]
+    found = run_native(imported, np.concatenate([x.ravel(), h.ravel()])[None])
+    np.testing.assert_allclose(found.ravel(), np.concatenate(wanted), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("batch", ["n", 1])
+def test_words_of_a_sequence_before_the_batch(batch: object) -> None:
+    nodes = [node("Gather", "table x", "e"), recurrent("GRU", "e w r b", "o"), node("Squeeze", "o one", "y")]
+    constants = weights("GRU", 1) | {"one": np.array([1]), "table": floats(20, FEATURES)}
+    proto = of_shapes(nodes, {"x": (STEPS, batch)}, {"y": (STEPS, batch, SIZE)}, constants)
+    proto.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
+    loaded = pronghorn.load(proto, shape=(1, STEPS))
+    words = np.random.default_rng(0).integers(0, 20, (3, STEPS))
+    found = loaded.run_float(words)
+    wanted = np.concatenate([as_written(proto, {"x": each[:, None]}) for each in words], axis=1).transpose(1, 0, 2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    samples = np.random.default_rng(1).integers(0, 20, (48, STEPS))
+    report = pronghorn.load(proto, samples=samples).verify(words, secure=False)
+    assert report.relative_error < 0.1
+
+
 def test_one_step_of_a_recurrent_network() -> None:
     nodes = [
         node("Unsqueeze", "x zero", "s"),
@@ -201,12 +247,13 @@ def test_a_fixed_number_chooses_a_branch(rate: int) -> None:
         ({"speed": 1}, "there is no input 'speed' to fix: the model's are x, rate"),
         ({"rate": 16000.5}, "takes no"),
         ({"rate": "fast"}, "cannot be fixed"),
+        ([1], "give values by the names of inputs"),
         ({"rate": [16000]}, r"shape \[1\] does not fit input 'rate', of shape \(\)"),
         ({"x": np.full((1, 4), np.nan)}, "not finite"),
         ({"x": np.zeros((1, 5))}, r"shape \[1, 5\] does not fit input 'x', of shape \(n, 4\)"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(fixed: dict, problem: str) -> None:
+def test_values_that_do_not_fit_are_refused(fixed: object, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         import_onnx(by_rate(), fixed=fixed)
 
@@ -224,3 +271,10 @@ def test_values_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert CliRunner().invoke(app, [*common, value]).exit_code == 0
     for value in ("16000", "rate=fast", "rate=absent.npy"):
         assert CliRunner().invoke(app, [*common, value]).exit_code != 0
+
+
+def test_a_number_fills_no_huge_input() -> None:
+    proto = by_rate()
+    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, (10**7, 10**7)))
+    with pytest.raises(InputError, match="elements"):
+        import_onnx(proto, fixed={"x": 1.0})

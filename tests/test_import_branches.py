@@ -133,3 +133,31 @@ def test_a_choice_by_values_that_mixes_images_is_refused() -> None:
     ]
     with pytest.raises(UnsupportedModelError):
         import_onnx(model(nodes, ("N", 5), {"bound": np.float32(1), "w": floats(5, 5)}))
+
+
+def test_branches_of_other_shapes_are_refused() -> None:
+    """A choice of values would repeat those of one."""
+    nodes = [
+        node("Slice", "x none one one", "m"),
+        node("Greater", "m bound", "is_large"),
+        chosen("is_large", graph([node("MatMul", "x w", "n")], "n"), graph([node("MatMul", "x v", "r")], "r"), "c"),
+        node("ReduceSum", "c one", "y"),
+    ]
+    constants = {"bound": np.float32(0), "none": np.array([0]), "one": np.array([1]), "w": floats(5, 1)}
+    for batch in (1, "N"):
+        with pytest.raises(UnsupportedModelError, match=r"have the shapes \[1, 1\] and \[1, 3\]"):
+            import_onnx(model(nodes, (batch, 5), constants | {"v": floats(5, 3)}))
+
+
+def test_a_choice_by_one_element() -> None:
+    """A condition without dimensions."""
+    nodes = [
+        node("Slice", "x none one one", "m"),
+        node("Reshape", "m scalar", "s"),
+        node("Greater", "s bound", "is_large"),
+        chosen("is_large", graph([node("MatMul", "x w", "n")], "n"), graph([node("Relu", "x", "r")], "r"), "y"),
+    ]
+    constants = {"bound": np.float32(0), "none": np.array([0]), "one": np.array([1]), "w": floats(5, 5)}
+    inputs = floats(6, 5)
+    inputs[:3, 0], inputs[3:, 0] = 1.0, -1.0
+    check(model(nodes, (1, 5), constants | {"scalar": np.array([], np.int64)}), inputs=inputs)

@@ -578,12 +578,19 @@ def test_rows_of_all_images_are_not_mixed() -> None:
     mixing = [
         [node("ReduceMean", "r", "y", axes=[0])],
         [node("Transpose", "r", "y", perm=[1, 0])],
-        [node("MatMul", "w r", "y")],
         [node("Softmax", "r", "y", axis=0)],
     ]
     for ends in mixing:
         with pytest.raises(UnsupportedModelError):
             import_onnx(model([node("Reshape", "x rows", "r"), *ends], ("N", 8, 5), sizes))
+
+
+def test_models_that_take_one_image_alone() -> None:
+    """They leave the batch open, and fail on several images."""
+    constants = {"rows": np.array([-1, 5]), "w": floats(2, 8), "s": np.array([2, 20])}
+    product = [node("Reshape", "x rows", "r"), node("MatMul", "w r", "y")]
+    for nodes in (product, [node("Reshape", "x s", "y")]):
+        assert not check(model(nodes, ("N", 8, 5), constants)).free_batch
 
 
 @pytest.mark.parametrize("axis", [1, -1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Annotated
 
@@ -49,8 +50,23 @@ def front(
     if save is not None:
         made.save(save)
     if data is not None and out is not None:
-        images = preparation.load(data, made.input_shape, True, parts=made.inputs).images
-        _write(out, made(images))
+        _write(out, made(_read(data, made, preparation)))
+
+
+def _read(data: Path, front: Front, preparation: Preparation) -> np.ndarray | dict[str, np.ndarray]:
+    """A front's inputs: arrays as they are, and of its only input other files, too."""
+    try:
+        if data.suffix == ".npy":
+            return np.asarray(np.load(data, allow_pickle=False))
+        if data.suffix == ".npz" and len(front.inputs) > 1:
+            with np.load(data, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{data} cannot be read: {error}") from error
+    if len(front.inputs) > 1:
+        raise InputError(f"--data {data}: give an npz file with an array for each of {', '.join(front.inputs)}")
+    (shape,) = front.inputs.values()
+    return preparation.load(data, shape, True).images
 
 
 def _before(

@@ -134,7 +134,8 @@ def takes_one_alone(model: ModelProto, encoded: Images | None = None) -> bool:
         batches = Batches(model)
         made = [encoded[:IMAGES]] if encoded is not None else batches.made_up()
         known = [images for images in made if batches.alone(images) is not None]
-        return bool(known) and not any(batches.runs(images[:count]) for images in known for count in (2, IMAGES))
+        # Sizes of several images may fit by chance, as four do beside four columns.
+        return bool(known) and not any(batches.runs(known[0][:count]) for count in range(2, IMAGES + 1))
     except Exception:
         return False
 

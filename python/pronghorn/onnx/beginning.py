@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, TensorShapeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from pronghorn import _runtime
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, refuse_large, refuse_sizes
 from pronghorn.onnx.pruning import needed_nodes, refuse_unmade, remove_weights, replace_all
-from pronghorn.onnx.reading import first_line, free_in, names_read
+from pronghorn.onnx.reading import first_line, free_in, graphs_of, names_read
 
 Begin = str | Sequence[str] | None
 """The value at which a network begins, or several."""
@@ -45,9 +45,13 @@ def begin_at(proto: ModelProto, opset: int, begin: Begin, shape: ShapeOption) ->
         UnsupportedModelError: no node makes a value, the front cannot be run, or the first dimension of a value is not
             the batch.
     """
+    if begin is not None and not isinstance(begin, str | list | tuple):
+        raise InputError(f"begin is {begin!r:.100}: give the name of a value, or a list of names")
     names = [begin] if isinstance(begin, str) else list(begin or ())
     if not names:
         return None
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(f"begin is {begin!r:.100}: names are texts")
     if len(set(names)) < len(names):
         raise InputError(f"begin is {names}: name each value once")
     front = _front(proto, names)
@@ -59,29 +63,122 @@ def begin_at(proto: ModelProto, opset: int, begin: Begin, shape: ShapeOption) ->
     graph = proto.graph
     for node in graph.node:
         node.output[:] = [free_in(graph, f"{name}/front") if name in names else name for name in node.output]
+    _take_sizes(graph, front, names[0])
     graph.input.extend(entries)
     del front.graph.output[:]
     front.graph.output.extend(entries)
     return front
 
 
+def _take_sizes(graph: GraphProto, front: ModelProto, begun: str) -> None:
+    """Takes the sizes of the front's inputs, which a network may read, from the value at which it begins: so that it
+    need not have these inputs for them."""
+    sizes = {entry.name: [dim.dim_value for dim in entry.type.tensor_type.shape.dim[1:]] for entry in front.graph.input}
+    nodes = list[NodeProto]()
+    for node in graph.node:
+        if node.op_type != "Shape" or node.input[0] not in sizes:
+            nodes.append(node)
+            continue
+        made, title = node.output[0], free_in(graph, f"{node.output[0]}/front")
+        of_begun, first, whole = (f"{title}/{part}" for part in ("all", "batch", "sizes"))
+        rest = np.array(sizes[node.input[0]], np.int64)
+        given = {f"{title}/0": np.array([0]), f"{title}/rest": rest}
+        attributes = {each.name: each.i for each in node.attribute}
+        count = 1 + len(rest)
+        start, end, _ = slice(attributes.get("start", 0), attributes.get("end")).indices(count)
+        given |= {f"{title}/places": np.arange(start, max(start, end), dtype=np.int64)}
+        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in given.items())
+        nodes += [
+            helper.make_node("Shape", [begun], [of_begun], name=of_begun),
+            helper.make_node("Gather", [of_begun, f"{title}/0"], [first], name=first, axis=0),
+            helper.make_node("Concat", [first, f"{title}/rest"], [whole], name=whole, axis=0),
+            helper.make_node("Gather", [whole, f"{title}/places"], [made], name=made, axis=0),
+        ]
+    replace_all(graph.node, nodes)
+
+
+def refuse_unread(proto: ModelProto, front: ModelProto | None) -> None:
+    """Refuses values at which a network begins and that its output does not need.
+
+    Raises:
+        UnsupportedModelError: there is one.
+    """
+    read = {entry.name for entry in proto.graph.input}
+    for entry in front.graph.output if front is not None else ():
+        if entry.name not in read:
+            raise UnsupportedModelError(
+                f"the output does not depend on {entry.name!r}", "leave it out of --begin (begin=)"
+            )
+
+
 def _front(proto: ModelProto, names: Sequence[str]) -> ModelProto:
-    """The part of a model that makes values."""
+    """The part of a model that makes values, and nothing else of it: clients get it."""
     for name in names:
         refuse_unmade(proto.graph, name)
     nodes = needed_nodes(proto.graph.node, names)
-    needed = set[str]().union(*map(names_read, nodes))
-    front = copy.deepcopy(proto)
+    needed = set(names).union(*map(names_read, nodes))
+    front = ModelProto(ir_version=proto.ir_version)
+    front.opset_import.extend(proto.opset_import)
     graph = front.graph
-    remove_weights(graph, needed)
-    stored = {tensor.name for tensor in graph.initializer}
-    replace_all(graph.node, nodes)
-    replace_all(graph.input, [entry for entry in graph.input if entry.name in needed and entry.name not in stored])
-    replace_all(graph.output, [ValueInfoProto(name=name) for name in names])
-    replace_all(graph.value_info, [])
+    graph.name = "front"
+    graph.node.extend(_bare(node, needed) for node in nodes)
+    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
+    graph.initializer.extend(_plain(tensor) for name, tensor in stored.items() if name in needed)
+    graph.input.extend(entry for entry in proto.graph.input if entry.name in needed and entry.name not in stored)
+    for entry in graph.input:
+        entry.doc_string = ""
+        del entry.metadata_props[:]
+    graph.output.extend(ValueInfoProto(name=name) for name in names)
     if not graph.input:
         raise UnsupportedModelError(f"the value {names[0]!r} does not depend on the input", "begin at another")
     return front
+
+
+def _bare(node: NodeProto, needed: Container[str]) -> NodeProto:
+    """A node without what exporters say of it."""
+    if graphs_of(node) and not all(name in needed for name in node.output if name):
+        raise UnsupportedModelError(
+            f"node {node.name or node.output[0]!r} ({node.op_type}) has graphs that make more than the front needs",
+            "begin at a value before it, or behind all that it makes",
+        )
+    bare = NodeProto(op_type=node.op_type, domain=node.domain, name=node.name, input=node.input, output=node.output)
+    for attribute in node.attribute:
+        kept = bare.attribute.add()
+        kept.CopyFrom(attribute)
+        kept.doc_string = ""
+        for tensor in (*((kept.t,) if kept.HasField("t") else ()), *kept.tensors):
+            _strip(tensor)
+        for graph in (*((kept.g,) if kept.HasField("g") else ()), *kept.graphs):
+            _trim(graph)
+    return bare
+
+
+def _trim(graph: GraphProto) -> None:
+    """Takes from a graph within a node what its outputs do not need, and what exporters say of it."""
+    names = [entry.name for entry in graph.output]
+    nodes = needed_nodes(graph.node, names)
+    needed = set(names).union(*map(names_read, nodes))
+    bare = [_bare(node, {*needed, *node.output}) for node in nodes]
+    replace_all(graph.node, bare)
+    remove_weights(graph, needed)
+    for tensor in graph.initializer:
+        _strip(tensor)
+    replace_all(graph.value_info, [])
+    replace_all(graph.quantization_annotation, [])
+    replace_all(graph.metadata_props, [])
+    graph.doc_string = ""
+
+
+def _plain(tensor: TensorProto) -> TensorProto:
+    """A copy of a tensor without what exporters say of it."""
+    copied = copy.deepcopy(tensor)
+    _strip(copied)
+    return copied
+
+
+def _strip(tensor: TensorProto) -> None:
+    tensor.doc_string = ""
+    del tensor.metadata_props[:]
 
 
 def _of(front: ModelProto, shape: ShapeOption) -> ShapeOption:

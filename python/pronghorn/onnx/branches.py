@@ -20,12 +20,16 @@ from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx.folding import small_results
 from pronghorn.onnx.lowering import Array
 from pronghorn.onnx.merging import of_shape
-from pronghorn.onnx.reading import initializers, names_read
+from pronghorn.onnx.pruning import replace_all
+from pronghorn.onnx.reading import free_in, initializers, names_read
 from pronghorn.onnx.registry import OF_SHAPES, name_of
 from pronghorn.onnx.unrolling import SMALL, State
 
 BATCHES = (1, 2, 3, 64, 1021)
 """Numbers of images for which a condition must be the same, where the model leaves them free."""
+
+MOST_BATCHES = 2
+"""Of these, those for which the shapes of branches are compared."""
 
 MOST_ROUNDS = 64
 """Most rounds: what one chooses tells shapes of which others follow."""
@@ -44,13 +48,52 @@ def choose_branches(proto: ModelProto, opset: int) -> None:
         chosen = chosen or _of_data(graph)
         if not chosen:
             return
-        state, nodes = State.of(graph, opset), list[NodeProto]()
+        state, nodes, ends = State.of(graph, opset), list[NodeProto](), list[NodeProto]()
         for at, node in enumerate(graph.node):
-            nodes.extend(_inlined(node, chosen[at], state) if at in chosen else [node])
+            inlined, last = _inlined(node, chosen[at], state) if at in chosen else ([node], [])
+            nodes.extend([*inlined, *last])
+            ends.extend(last)
         copies = [copy.deepcopy(node) for node in nodes]
         del graph.node[:]
         graph.node.extend(copies)
         graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in state.made.items())
+        if any(end.op_type == "Where" for end in ends):
+            _fit_choices(proto, batches, ends, opset)
+
+
+def _fit_choices(proto: ModelProto, batches: Sequence[int], ends: Sequence[NodeProto], opset: int) -> None:
+    """Refuses branches whose results have other shapes, or shapes that are not known: a Where would repeat values."""
+    ranks = dict[str, int]()
+    for batch in batches[:MOST_BATCHES]:
+        known = _known(proto, batch, opset)
+        shapes = _shapes(proto, batch, known)
+        for end in (end for end in ends if end.op_type == "Where"):
+            first, second = (shapes.get(name, known[name].shape if name in known else None) for name in end.input[1:])
+            if first is None or first != second:
+                raise UnsupportedModelError(
+                    f"the branches for {end.output[0]!r} (If) have the shapes {_shown(first)} and {_shown(second)}",
+                    "give both branches results of one shape, or export without data-dependent control flow",
+                )
+            ranks[end.output[0]] = len(first)
+    _raise_conditions(proto.graph, ranks)
+
+
+def _raise_conditions(graph: GraphProto, ranks: Mapping[str, int]) -> None:
+    """Gives conditions, which have one element, as many dimensions as the results have that they choose."""
+    nodes = list[NodeProto]()
+    for node in graph.node:
+        if node.output[0] in ranks:
+            raised = free_in(graph, f"{node.output[0]}/condition")
+            sizes = np.ones(ranks[node.output[0]], np.int64)
+            graph.initializer.append(numpy_helper.from_array(sizes, f"{raised}/shape"))
+            nodes.append(helper.make_node("Reshape", [node.input[0], f"{raised}/shape"], [raised], name=raised))
+            node.input[0] = raised
+        nodes.append(node)
+    replace_all(graph.node, nodes)
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "unknown" if shape is None else str(list(shape))
 
 
 def _batch(entry: onnx.ValueInfoProto) -> int:
@@ -151,7 +194,7 @@ def _branch(node: NodeProto, name: str) -> GraphProto | None:
     return graphs[0] if graphs and len(graphs[0].output) == len(node.output) else None
 
 
-def _inlined(node: NodeProto, branches: Sequence[GraphProto], state: State) -> list[NodeProto]:
+def _inlined(node: NodeProto, branches: Sequence[GraphProto], state: State) -> tuple[list[NodeProto], list[NodeProto]]:
     """The nodes of branches, and those that make the If's outputs of theirs."""
     title, nodes, ends = node.name or node.output[0], list[NodeProto](), list[list[str]]()
     for branch in branches:
@@ -160,4 +203,4 @@ def _inlined(node: NodeProto, branches: Sequence[GraphProto], state: State) -> l
         ends.append([names.get(entry.name, entry.name) for entry in branch.output])
     operator, first = ("Identity", []) if len(branches) == 1 else ("Where", [node.input[0]])
     made = zip(node.output, *ends, strict=True)
-    return [*nodes, *(helper.make_node(operator, [*first, *read], [name], name=name) for name, *read in made if name)]
+    return nodes, [helper.make_node(operator, [*first, *read], [name], name=name) for name, *read in made if name]

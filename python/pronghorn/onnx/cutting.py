@@ -45,7 +45,7 @@ WITH_CONSTANT = {
 }
 """Operators that a user applies to a result."""
 
-BEFORE_SENDING = "do this step on the inputs before sending, and export the model without it"
+BEFORE_SENDING = "let clients do this step before sending: begin the network behind it (--begin NAME, begin=NAME)"
 
 REPLACE = "train the network with operators in its place that run within one (docs/operators.md)"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
 
 from pronghorn.errors import InputError
+from pronghorn.onnx.lowering import MAX_ELEMENTS
 
 Fixed = Mapping[str, Any] | None
 """Values by the names of inputs: numbers or arrays."""
@@ -24,6 +26,8 @@ def fix_inputs(proto: ModelProto, fixed: Fixed) -> None:
     Raises:
         InputError: there is no such input, or a value does not fit.
     """
+    if fixed is not None and not isinstance(fixed, Mapping):
+        raise InputError(f"fixed is {fixed!r:.100}: give values by the names of inputs, such as {{'sr': 16000}}")
     graph = proto.graph
     stored = {tensor.name for tensor in graph.initializer}
     entries = {entry.name: entry for entry in graph.input if entry.name not in stored}
@@ -51,6 +55,8 @@ def _array(entry: ValueInfoProto, value: Any) -> npt.NDArray[Any]:
         return array
     sizes = [dim.dim_value for dim in tensor.shape.dim]
     if array.ndim == 0 and min(sizes, default=1) > 0:
+        if math.prod(sizes) > MAX_ELEMENTS:
+            raise InputError(f"input {name!r} has {math.prod(sizes)} elements: at most {MAX_ELEMENTS} are supported")
         return np.full(sizes, array)
     if array.ndim != len(sizes) or any(size not in (0, given) for size, given in zip(sizes, array.shape, strict=True)):
         shown = ", ".join(str(dim.dim_value) if dim.dim_value else dim.dim_param or "?" for dim in tensor.shape.dim)

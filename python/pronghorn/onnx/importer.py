@@ -21,8 +21,8 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from pronghorn._outputs import PROBABILITIES
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.apart import IMAGES, keeps_apart, takes_one_alone
-from pronghorn.onnx.batch_first import put_batch_first
-from pronghorn.onnx.beginning import Begin, begin_at, without_front
+from pronghorn.onnx.batch_first import fixes_several, put_batch_first
+from pronghorn.onnx.beginning import Begin, begin_at, refuse_unread, without_front
 from pronghorn.onnx.branches import choose_branches
 from pronghorn.onnx.categories import Encoded, encode_categories
 from pronghorn.onnx.class_names import class_names
@@ -98,6 +98,8 @@ class ImportedModel:
     """Whether the result is the class that the output tells, and not the output itself."""
     thresholds: dict[int, tuple[float, float]] = field(default_factory=dict)
     """The least and the largest threshold of each feature of a row that comparisons alone read."""
+    declares_several: bool = False
+    """Whether the file fixes the batch of an input at several images."""
     front: ModelProto | None = None
     """What makes the inputs of those of the file, where the network begins at values within it."""
     moves_batch: bool = False
@@ -204,22 +206,6 @@ def import_onnx(
     """
     reading = Reading(model, shape, output, of_samples, fixed, begin)
     try:
-        return _imported_apart(reading)
-    except UnsupportedModelError as error:
-        first = error
-    # A model of one image whose batch is the second dimension looks like one of several.
-    try:
-        return _imported(reading, is_second=True)
-    except UnsupportedModelError:
-        raise first from None
-
-
-def _imported_apart(reading: Reading) -> ImportedModel:
-    """The model as `import_onnx` reads it. Where its batch moves, it is found by running it that images are apart.
-
-    Raises: as `import_onnx`.
-    """
-    try:
         return _imported(reading)
     except UnsupportedModelError as error:
         # Where the batch is has then no part in it.
@@ -227,16 +213,38 @@ def _imported_apart(reading: Reading) -> ImportedModel:
             raise
         first = error
     # The model is read once more: copying it at first would be for nothing.
-    try:
-        imported = _imported(reading, as_one=True)
-    except UnsupportedModelError as error:
-        # Where the batch may move, an operator that is not supported is the cause.
-        raise (error if error.operator in error.unsupported else first) from None
+    for attempt in (_of_second, _of_one):
+        try:
+            return attempt(reading)
+        except UnsupportedModelError as error:
+            # Where the batch may move, an operator that is not supported is the cause.
+            first = error if error.operator in error.unsupported else first
+        except InputError:
+            continue
+    raise first
+
+
+def _of_one(reading: Reading) -> ImportedModel:
+    """The model of one image, where it is found by running it that images are apart.
+
+    Raises: as `import_onnx`.
+    """
+    imported = _imported(reading, as_one=True)
     encoded = imported.encoded
     rows = encoded.categories.random(3 * IMAGES, imported.input_shape) if encoded else None
-    if not (keeps_apart(imported.plain, imported.outputs, rows) or takes_one_alone(imported.plain, rows)):
-        raise first
-    return imported
+    if keeps_apart(imported.plain, imported.outputs, rows):
+        return imported
+    if not imported.declares_several and takes_one_alone(imported.plain, rows):
+        return replace(imported, free_batch=False)
+    raise UnsupportedModelError("it mixes images", "keep the images of a batch apart")
+
+
+def _of_second(reading: Reading) -> ImportedModel:
+    """The model whose batch is the second dimension, of size 1. It looks like one of several images.
+
+    Raises: as `import_onnx`, and where it cannot be.
+    """
+    return _imported(reading, is_second=True)
 
 
 def _imported(reading: Reading, as_one: bool = False, is_second: bool = False) -> ImportedModel:
@@ -252,11 +260,13 @@ def _imported(reading: Reading, as_one: bool = False, is_second: bool = False) -
     front = begin_at(proto, opset, reading.begin, reading.shape)
     names = class_names(proto.graph)
     wanted, row = _cut(proto, reading.output)
+    refuse_unread(proto, front)
     refuse_left_out(entry.name for entry in proto.graph.input)
     add_features(proto, opset)
     apply_shapes(proto, without_front(proto, front, reading.shape), reading.of_samples)
     choose_branches(proto, opset)
     without_sequences(proto, opset)
+    declares_several = any(map(fixes_several, proto.graph.input))
     encoded = encode_categories(proto, opset)
     refuse_sizes(proto)
     given = Given(_whole(proto), (), ())
@@ -278,7 +288,7 @@ def _imported(reading: Reading, as_one: bool = False, is_second: bool = False) -
     is_fixed = source.type.tensor_type.shape.dim[0].dim_value == 1
     one_image = is_fixed or as_one or unrolled or _is_recurrent(proto)
     lowering = Lowering(opset, {}, one_image=one_image, targets=Targets.of(proto.graph))
-    lowering.is_apart = is_fixed or as_one
+    lowering.is_apart = (is_fixed and not declares_several) or as_one
     lowering.parts = row.parts if row else {}
     lowering.start(source.name, sizes)
     are_shares = row is None and are_probabilities(proto, opset, output_name)
@@ -318,6 +328,7 @@ def _imported(reading: Reading, as_one: bool = False, is_second: bool = False) -
         is_quantised=written is not None or any(node.op_type == "QuantizeLinear" for node in proto.graph.node),
         class_names=names if are_indices or len(names) == classes else (),
         moves_batch=one_image and not is_fixed,
+        declares_several=declares_several,
         front=front,
         thresholds=thresholds(lowering) if lowering.compared else {},
     )

@@ -119,6 +119,8 @@ def _refuse_input(entry: ValueInfoProto) -> None:
     if len(dims) < 2:
         known = f"has shape ({', '.join(map(_dimension, dims))})" if tensor.HasField("shape") else "has no shape"
         advice = f"say the shape: --shape {entry.name}=1,3,224,224"
+        if tensor.HasField("shape") and not dims:
+            advice = f"give it a value for all images: --fixed {entry.name}=VALUE (fixed={{{entry.name!r}: VALUE}})"
         if dims:
             advice = "export with an input of shape (batch, features)"
         raise UnsupportedModelError(

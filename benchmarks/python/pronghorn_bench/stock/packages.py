@@ -138,7 +138,8 @@ def _sounds(path: Path, of: Packaged) -> Floats:
     front, random = pronghorn.load(path, **of.options).front, np.random.default_rng(1)
     assert front is not None
     sounds = [random.uniform(0.05, 1.5) * speech(of.samples, of.rate, random) for _ in range(COUNT)]
-    found = front(np.stack(sounds).astype(np.float32).reshape(COUNT, *front.input_shape))
+    (shape,) = front.inputs.values()
+    found = front(np.stack(sounds).astype(np.float32).reshape(COUNT, *shape))
     assert not isinstance(found, dict)
     return found
 
