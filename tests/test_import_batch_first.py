@@ -180,6 +180,28 @@ def test_one_step_of_a_recurrent_network() -> None:
     np.testing.assert_allclose(found, as_written(proto, {"x": x, "h": h}), rtol=2e-4, atol=2e-5)
 
 
+def test_the_only_layer_of_a_state() -> None:
+    """Exporters cut it out by a Slice along the first dimension."""
+    nodes = [
+        node("Unsqueeze", "x zero", "s"),
+        node("Slice", "h zero one zero", "first"),
+        recurrent("GRU", "s w r b - first", "o"),
+        node("Squeeze", "o both", "y"),
+    ]
+    constants = weights("GRU", 1) | {"zero": np.array([0]), "one": np.array([1]), "both": np.array([0, 1])}
+    proto = of_shapes(nodes, {"x": ("n", FEATURES), "h": (1, "n", SIZE)}, {"y": ("n", SIZE)}, constants)
+    x, h = floats(3, FEATURES), floats(1, 3, SIZE)
+    found = run_native(import_onnx(proto), np.concatenate([x, h[0]], axis=1))
+    np.testing.assert_allclose(found, as_written(proto, {"x": x, "h": h}), rtol=2e-4, atol=2e-5)
+
+
+def test_the_first_image_alone_is_refused() -> None:
+    nodes = [node("Slice", "x zero one zero", "first"), node("Sub", "x first", "y")]
+    proto = of_shapes(nodes, {"x": ("n", 4)}, {"y": ("n", 4)}, {"zero": np.array([0]), "one": np.array([1])})
+    with pytest.raises(UnsupportedModelError, match="batch"):
+        import_onnx(proto)
+
+
 def test_a_batch_in_the_place_of_steps_is_refused() -> None:
     """Each image would depend on those before it."""
     nodes = [recurrent("GRU", "x w r b", "o"), node("Squeeze", "o one", "y")]

@@ -63,6 +63,8 @@ def _split(lowering: Lowering, site: Site) -> list[Value]:
 def _taken(lowering: Lowering, site: Site, value: Value, axis: int, places: Sequence[int]) -> Value:
     """Places along an axis, batch counted where it is the first."""
     first = int(value.batched)
+    if lowering.is_apart and list(places) == list(range(value.shape[axis])):
+        return value  # Where images are apart the first dimension may be another than the batch, as before a state.
     lowering.not_images(site, value, [axis])
     taken = lowering.take(site, value, axis - first, len(places), places.__getitem__)
     return lowering.reshape_onnx(site, taken, (*value.shape[:axis], len(places), *value.shape[axis + 1 :]))
