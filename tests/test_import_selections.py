@@ -289,11 +289,9 @@ def test_products_of_few_values(shape: tuple[int, ...], axes: list[int], keep: i
 SCALES = {"s": np.float32([1, 1, 0.5, 2])}
 
 REFUSALS = [
-    (one("Slice", "r s e a", integers(s=[0], e=[1], a=[0])), "the batch"),
     (one("Slice", "r s e a", integers(s=[2], e=[2], a=[1])), "every dimension"),
     (one("Slice", "r s e a t", integers(s=[2], e=[3], a=[1], t=[0])), "do not fit each other"),
     (one("Slice", "r s e a", integers(s=[2], e=[3], a=[7])), "axis 7"),
-    (one("Split", "r", {}), "the batch"),
     (one("Split", "r z", integers(z=[3]), axis=1), "splits 4 places into"),
     (one("Gather", "r i", integers(i=[0, 0])), "the batch"),
     (one("Gather", "r i", integers(i=4), axis=1), "index 4 does not exist among 4 places"),
@@ -333,6 +331,12 @@ REFUSALS = [
     (one("GatherND", "r i", integers(i=[[0]]), batch_dims=1), "differ between images"),
     (one("ReduceProd", "r", {}, axes=[2, 3]), "multiplies 30 values"),
 ]
+
+
+def test_the_only_image_may_be_cut_out() -> None:
+    """Where the file fixes the batch at 1."""
+    check(one("Slice", "r s e a", integers(s=[0], e=[1], a=[0])))
+    check(one("Split", "r", {}))
 
 
 @pytest.mark.parametrize(("proto", "word"), REFUSALS)
