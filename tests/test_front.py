@@ -119,6 +119,27 @@ def test_the_sizes_of_an_input_do_not_need_it() -> None:
     np.testing.assert_allclose(found, as_written(proto, {"x": images}, "y")[0], rtol=1e-4)
 
 
+def test_an_input_of_a_number_a_row() -> None:
+    """Its sizes are not those that the front has."""
+    nodes = [
+        node("Unsqueeze", "x one", "u"),
+        node("Abs", "u", "a"),
+        node("Shape", "x", "shape"),
+        node("Expand", "half shape", "halves"),
+        node("Unsqueeze", "halves one", "h"),
+        node("Concat", "a h", "c", axis=1),
+        node("MatMul", "c w", "y"),
+    ]
+    constants = {"one": np.array([1]), "half": np.float32(0.5), "w": floats(2, 3)}
+    proto, rows = of_shapes(nodes, {"x": ("n",)}, {"y": ("n", 3)}, constants), floats(4)
+    loaded = pronghorn.load(proto, begin="a")
+    assert loaded.front is not None
+    made = np.asarray(loaded.front(rows[:, None]))
+    given = loaded.join({"a": made, "x": rows}) if len(loaded.inputs) > 1 else made
+    found = run_native(loaded._imported, given)
+    np.testing.assert_allclose(found, as_written(proto, {"x": rows}, "y")[0], rtol=1e-5)
+
+
 def test_types_are_those_of_the_file() -> None:
     """Times in seconds, which single precision rounds to two minutes."""
     nodes = [

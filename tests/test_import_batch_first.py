@@ -107,6 +107,34 @@ def test_lengths_stay_open_beside_a_batch_by_its_name() -> None:
     check_second(proto, imported)
 
 
+@pytest.mark.parametrize("outputs", [(5, "MatMuly_dim_1", 2), (None, None, 2)])
+def test_the_batch_of_a_result_has_a_name_of_its_own(outputs: tuple[object, ...]) -> None:
+    proto = of_shapes(CENTRED, {"x": (5, "n", 6)}, {"y": outputs}, {"w": floats(6, 2)})
+    imported = import_onnx(proto)
+    assert (imported.input_shape, imported.output_shape) == ((5, 6), (5, 2))
+    check_second(proto, imported)
+
+
+@pytest.mark.parametrize("batch", ["N", 1])
+@pytest.mark.parametrize("result", [(5, "T"), (5, "anchors"), (5, "batch_frames")])
+def test_results_stay_where_no_input_moves(result: tuple[object, ...], batch: object) -> None:
+    """Exporters leave sizes of results open that they do not know: boxes, frames."""
+    nodes = [node("Conv", "x w", "c"), node("Squeeze", "c zero", "y")] if batch == 1 else [node("Conv", "x w", "y")]
+    shape = result if batch == 1 else ("N", *result)
+    proto = of_shapes(nodes, {"x": (batch, 4, 7)}, {"y": shape}, {"w": floats(5, 4, 1), "zero": np.array([0])})
+    imported, image = import_onnx(proto), floats(1, 4, 7)
+    assert imported.output_shape == (5, 7)
+    np.testing.assert_allclose(run_native(imported, image)[0], as_written(proto, {"x": image}).reshape(5, 7), 1e-4)
+
+
+def test_shapes_of_any_kind() -> None:
+    proto = of_shapes([node("Relu", "x", "y")], {"x": (4, 6, "L")}, {"y": (4, 6, "L")}, {})
+    assert import_onnx(proto, shape=np.array([1, 6, 5])).input_shape == (6, 5)
+    for wrong in (5, {"x": 5}):
+        with pytest.raises(InputError, match="shape"):
+            import_onnx(proto, shape=wrong)
+
+
 def test_a_fixed_batch_before_an_open_length_stays_first() -> None:
     """By the shape that the user or samples say."""
     proto = of_shapes([node("Conv", "x w", "y")], {"x": (8, 3, "steps")}, {"y": (8, 2, None)}, {"w": floats(2, 3, 2)})
@@ -270,6 +298,7 @@ def test_a_fixed_number_chooses_a_branch(rate: int) -> None:
         ({"rate": 16000.5}, "takes no"),
         ({"rate": "fast"}, "cannot be fixed"),
         ([1], "give values by the names of inputs"),
+        ({"rate": 16000 + 5j}, "no values of type complex"),
         ({"rate": [16000]}, r"shape \[1\] does not fit input 'rate', of shape \(\)"),
         ({"x": np.full((1, 4), np.nan)}, "not finite"),
         ({"x": np.zeros((1, 5))}, r"shape \[1, 5\] does not fit input 'x', of shape \(n, 4\)"),

@@ -6,6 +6,7 @@ changed, so that the import and the float runtime see the same.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping, Sequence
 
@@ -18,6 +19,10 @@ Dimensions = Sequence[TensorShapeProto.Dimension]
 
 OF_BATCH = {"batch", "batchsize"}
 """Words in the names that exporters and users give to a batch whose size is open."""
+
+
+MOST_INPUTS = 64
+"""Of models with more the batch stays where it is: each that moves has its readers looked for in the whole model."""
 
 
 def put_batch_first(
@@ -41,21 +46,24 @@ def put_batch_first(
     graph = proto.graph
     stored = {tensor.name for tensor in graph.initializer}
     inputs = {entry.name: _dimensions(entry) for entry in graph.input if entry.name not in stored}
+    if len(inputs) > MOST_INPUTS:
+        return False
     given = {name: (_of(name, shape), _of(name, of_samples)) for name in inputs}
     places = {name: _place(dims, given[name], of_one) for name, dims in inputs.items()}
     symbols = {dims[places[name]].dim_param for name, dims in inputs.items() if dims} - {""}
     is_moved = any(places.values())
     for name, dims in inputs.items():
         places[name] = places[name] or _named(dims, symbols, is_moved)
+    # Where other sizes are open, too, only a name tells which is the batch.
+    is_alone = all(_open(dims) in ([], [places[name]]) for name, dims in inputs.items())
     for entry in graph.input:
         if places.get(entry.name):
             _move_input(graph, entry, places[entry.name])
-    # Where other sizes are open, too, only a name tells which is the batch.
-    is_alone = all(_open(dims) in ([], [places[name]]) for name, dims in inputs.items())
     behind = next((place for place in places.values() if place), 0)
     for entry in graph.output:
         dims = _dimensions(entry)
-        place = _place(dims, (None, None), is_moved) if is_alone else 0
+        # Where no input's batch is behind, an open dimension of a result may be anything but for its name.
+        place = _place(dims, (None, None), True) if is_alone and is_moved else 0
         place = place or _named(dims, symbols, is_alone=False)
         if behind and not place and not symbols.intersection(dim.dim_param for dim in dims[:1]):
             # Exporters give the sizes of results names of their own.
@@ -107,7 +115,12 @@ def _fits(dims: Dimensions, sizes: Sequence[int] | None) -> bool:
 
 
 def _of(name: str, shape: ShapeOption) -> Sequence[int] | None:
-    return shape.get(name) if isinstance(shape, Mapping) else shape
+    """The sizes of an input; None where none are given, or something else, which is refused later."""
+    sizes = shape.get(name) if isinstance(shape, Mapping) else shape
+    try:
+        return None if sizes is None else [operator.index(size) for size in sizes]
+    except TypeError:
+        return None
 
 
 def _dimensions(entry: ValueInfoProto) -> Dimensions:

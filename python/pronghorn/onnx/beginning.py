@@ -73,7 +73,10 @@ def begin_at(proto: ModelProto, opset: int, begin: Begin, shape: ShapeOption) ->
 def _take_sizes(graph: GraphProto, front: ModelProto, begun: str) -> None:
     """Takes the sizes of the front's inputs, which a network may read, from the value at which it begins: so that it
     need not have these inputs for them."""
-    sizes = {entry.name: [dim.dim_value for dim in entry.type.tensor_type.shape.dim[1:]] for entry in front.graph.input}
+    ranks = {entry.name: len(entry.type.tensor_type.shape.dim) for entry in graph.input}
+    known = {entry.name: [dim.dim_value for dim in entry.type.tensor_type.shape.dim[1:]] for entry in front.graph.input}
+    # An input of a number a row has a second dimension in the front alone.
+    sizes = {name: rest for name, rest in known.items() if ranks.get(name) == 1 + len(rest)}
     nodes = list[NodeProto]()
     for node in graph.node:
         if node.op_type != "Shape" or node.input[0] not in sizes:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from pronghorn.errors import InputError
 from pronghorn.onnx.lowering import MAX_ELEMENTS
@@ -34,7 +34,13 @@ def fix_inputs(proto: ModelProto, fixed: Fixed) -> None:
     for name, value in (fixed or {}).items():
         if name not in entries:
             raise InputError(f"there is no input {name!r} to fix: the model's are {', '.join(entries) or 'none'}")
-        graph.initializer.append(numpy_helper.from_array(_array(entries[name], value), name))
+        array = _array(entries[name], value)
+        if array.dtype.kind == "O":
+            texts: list[Any] = [str(each).encode() for each in array.flat]
+            made = helper.make_tensor(name, TensorProto.STRING, array.shape, texts)
+        else:
+            made = numpy_helper.from_array(array, name)
+        graph.initializer.append(made)
         graph.input.remove(entries[name])
 
 
@@ -44,6 +50,8 @@ def _array(entry: ValueInfoProto, value: Any) -> npt.NDArray[Any]:
     try:
         given = np.asarray(value)
         kind = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if given.dtype.kind not in ("USO" if tensor.elem_type == TensorProto.STRING else "biuf"):
+            raise InputError(f"input {name!r} cannot be fixed: it takes no values of type {given.dtype}")
         array = given.astype(kind)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise InputError(f"input {name!r} cannot be fixed: {error}") from None
