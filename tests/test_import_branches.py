@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+import pronghorn
 from helpers import check, floats, model, node
 from pronghorn.errors import UnsupportedModelError
 from pronghorn.onnx import import_onnx
@@ -161,3 +162,16 @@ def test_a_choice_by_one_element() -> None:
     inputs = floats(6, 5)
     inputs[:3, 0], inputs[3:, 0] = 1.0, -1.0
     check(model(nodes, (1, 5), constants | {"scalar": np.array([], np.int64)}), inputs=inputs)
+
+
+def test_a_branch_that_is_no_number_where_it_is_not_taken() -> None:
+    nodes = [
+        node("ReduceMin", "x", "m", axes=[1], keepdims=1),
+        node("Greater", "m bound", "is_large"),
+        chosen("is_large", graph([node("Log", "x", "n")], "n"), graph([node("Neg", "x", "r")], "r"), "c"),
+        node("MatMul", "c w", "y"),
+    ]
+    proto = model(nodes, (1, 5), {"bound": np.float32(0.5), "w": floats(5, 3)})
+    samples = np.concatenate([floats(8, 5), 1 + np.abs(floats(8, 5))])
+    with pytest.raises(UnsupportedModelError, match="does not choose"):
+        pronghorn.load(proto, samples=samples).plan()

@@ -114,12 +114,28 @@ def compare(imported: ImportedModel, native: _native.Model, samples: Floats | No
     if imported.is_quantised:
         _tell_integers(imported, wanted, found, stacklevel + 1)
         return
+    _refuse_lost(wanted, found)
     worst = _worst(imported, wanted, found, found)
     worst = worst if worst.error <= WARN else _worst(imported, wanted, found, beside())
     if samples is not None:
         _tell_unknown(imported, wanted, stacklevel + 1)
     if worst.error > WARN:
         _tell(worst, len(images), stacklevel + 1)
+
+
+def _refuse_lost(wanted: Floats, found: Floats) -> None:
+    """Refuses a network that makes no number where the file does, as both branches of a choice are computed.
+
+    Raises:
+        UnsupportedModelError: there is one.
+    """
+    lost = (np.isfinite(wanted) & ~np.isfinite(found)).any(axis=1)
+    if lost.any():
+        raise UnsupportedModelError(
+            f"for {np.count_nonzero(lost)} of {len(lost)} inputs Pronghorn's reading of the model makes infinite "
+            "values or NaN where the file makes numbers, as what an If or a Where does not choose is computed, too",
+            "keep that finite, by a Clip before a logarithm, a root or a division; without such a choice, report it",
+        )
 
 
 def _tell_integers(imported: ImportedModel, wanted: Floats, found: Floats, stacklevel: int) -> None:
