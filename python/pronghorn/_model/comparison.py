@@ -132,7 +132,7 @@ def _refuse_lost(wanted: Floats, found: Floats) -> None:
     lost = (np.isfinite(wanted) & ~np.isfinite(found)).any(axis=1)
     if lost.any():
         raise UnsupportedModelError(
-            f"for {np.count_nonzero(lost)} of {len(lost)} inputs Pronghorn's reading of the model makes infinite "
+            f"for {np.count_nonzero(lost)} of {len(wanted)} inputs Pronghorn's reading of the model makes infinite "
             "values or NaN where the file makes numbers, as what an If or a Where does not choose is computed, too",
             "keep that finite, by a Clip before a logarithm, a root or a division; without such a choice, report it",
         )
