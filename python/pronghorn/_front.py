@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ValueInfoProto, helper
 
+from pronghorn import _runtime
 from pronghorn._arrays import Inputs, as_array, refuse_names
 from pronghorn.errors import InputError, OutputError
-from pronghorn.onnx.beginning import runner
 from pronghorn.onnx.input_shape import refuse_large, refuse_sizes
 from pronghorn.onnx.pruning import replace_all
-from pronghorn.onnx.reading import Source, first_line, read
+from pronghorn.onnx.reading import Source, first_line, inputs_of, read
 
 Shape = tuple[int, ...]
 Array = npt.NDArray[Any]
@@ -41,12 +41,10 @@ class Front:
         """
         self._proto = read(model)[0]
         graph = self._proto.graph
-        stored = {tensor.name for tensor in graph.initializer}
-        # Old files list weights as inputs, too.
-        replace_all(graph.input, [entry for entry in graph.input if entry.name not in stored])
+        replace_all(graph.input, inputs_of(graph))
         refuse_sizes(self._proto)
         refuse_large(self._proto)
-        self._run = runner(self._proto)
+        self._run = _runtime.evaluator(self._proto)
 
     @property
     def inputs(self) -> dict[str, Shape]:

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -250,7 +251,7 @@ class Model(Shaped):
         exported = "" if self._exporter is None else f", exported by {self._exporter}"
         return f"<Model {self.name} {list(self.input_shape)} -> {list(self.output_shape)}{exported}>"
 
-    @property
+    @cached_property
     def front(self) -> Front | None:
         """What clients compute before the network, where it begins at a value within the model (`load(begin=)`)."""
         return None if self._imported.front is None else Front(self._imported.front)

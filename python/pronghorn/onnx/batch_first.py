@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto, helper
 
 from pronghorn.onnx.input_shape import ShapeOption, rename
-from pronghorn.onnx.reading import free_in
+from pronghorn.onnx.reading import free_in, inputs_of
 
 Dimensions = Sequence[TensorShapeProto.Dimension]
 
@@ -44,8 +44,7 @@ def put_batch_first(
     Returns: whether the batch of an input was another dimension.
     """
     graph = proto.graph
-    stored = {tensor.name for tensor in graph.initializer}
-    inputs = {entry.name: _dimensions(entry) for entry in graph.input if entry.name not in stored}
+    inputs = {entry.name: _dimensions(entry) for entry in inputs_of(graph)}
     if len(inputs) > MOST_INPUTS:
         return False
     given = {name: (_of(name, shape), _of(name, of_samples)) for name in inputs}

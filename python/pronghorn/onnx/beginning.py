@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, ValueInfoProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from pronghorn import _runtime
 from pronghorn.errors import InputError, UnsupportedModelError
 from pronghorn.onnx.input_shape import ShapeOption, add_features, apply_shapes, refuse_large, refuse_sizes
 from pronghorn.onnx.pruning import needed_nodes, refuse_unmade, remove_weights, replace_all
-from pronghorn.onnx.reading import first_line, free_in, graphs_of, names_read
+from pronghorn.onnx.reading import first_line, free_in, graphs_of, inputs_of, names_read
 
 Begin = str | Sequence[str] | None
 """The value at which a network begins, or several."""
@@ -125,9 +124,8 @@ def _front(proto: ModelProto, names: Sequence[str]) -> ModelProto:
     graph = front.graph
     graph.name = "front"
     graph.node.extend(_bare(node, needed) for node in nodes)
-    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
-    graph.initializer.extend(_plain(tensor) for name, tensor in stored.items() if name in needed)
-    graph.input.extend(entry for entry in proto.graph.input if entry.name in needed and entry.name not in stored)
+    graph.initializer.extend(_plain(tensor) for tensor in proto.graph.initializer if tensor.name in needed)
+    graph.input.extend(entry for entry in inputs_of(proto.graph) if entry.name in needed)
     for entry in graph.input:
         entry.doc_string = ""
         del entry.metadata_props[:]
@@ -184,11 +182,11 @@ def _strip(tensor: TensorProto) -> None:
     del tensor.metadata_props[:]
 
 
-def _of(front: ModelProto, shape: ShapeOption) -> ShapeOption:
-    """The shapes of the front's inputs, of all that a user says."""
+def _of(proto: ModelProto, shape: ShapeOption) -> ShapeOption:
+    """The shapes of a model's inputs, of all that a user says."""
     if not isinstance(shape, Mapping):
         return shape
-    names = {entry.name for entry in front.graph.input}
+    names = {entry.name for entry in proto.graph.input}
     return {name: sizes for name, sizes in shape.items() if name in names}
 
 
@@ -196,13 +194,12 @@ def without_front(proto: ModelProto, front: ModelProto | None, shape: ShapeOptio
     """The shapes of the network's inputs, of all that a user says of a model's."""
     if front is None:
         return shape
-    names = {entry.name for entry in proto.graph.input}
-    return {name: sizes for name, sizes in shape.items() if name in names} if isinstance(shape, Mapping) else None
+    return _of(proto, shape) if isinstance(shape, Mapping) else None
 
 
 def _values(front: ModelProto) -> list[list[npt.NDArray[Any]]]:
     """The front's values for each number of images; for one alone where it takes no more."""
-    run, found = runner(front), list[list[npt.NDArray[Any]]]()
+    run, found = _runtime.evaluator(front), list[list[npt.NDArray[Any]]]()
     for count in BATCHES:
         try:
             found.append(run({entry.name: _made_up(entry, count) for entry in front.graph.input}))
@@ -211,15 +208,6 @@ def _values(front: ModelProto) -> list[list[npt.NDArray[Any]]]:
                 problem = f"what is before the network's beginning cannot be run: {first_line(error)}"
                 raise UnsupportedModelError(problem, "begin at another value (--begin NAME, begin=NAME)") from error
     return [list(values) for values in zip(*found, strict=True)]
-
-
-def runner(front: ModelProto) -> Any:
-    """What computes a front's outputs of its inputs by name: onnxruntime, or the onnx package."""
-    try:
-        run = _runtime.session(front.SerializeToString()).run
-    except Exception:
-        run = np.errstate(all="ignore")(ReferenceEvaluator(front).run)
-    return lambda inputs: [np.asarray(each) for each in run(None, inputs)]
 
 
 def _made_up(entry: ValueInfoProto, count: int) -> npt.NDArray[Any]:

@@ -8,7 +8,6 @@ Where its condition depends on the data, both are computed, and a Where chooses:
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 
@@ -53,9 +52,7 @@ def choose_branches(proto: ModelProto, opset: int) -> None:
             inlined, last = _inlined(node, chosen[at], state) if at in chosen else ([node], [])
             nodes.extend([*inlined, *last])
             ends.extend(last)
-        copies = [copy.deepcopy(node) for node in nodes]
-        del graph.node[:]
-        graph.node.extend(copies)
+        replace_all(graph.node, nodes)
         graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in state.made.items())
         if any(end.op_type == "Where" for end in ends):
             _fit_choices(proto, batches, ends, opset)

@@ -12,6 +12,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from pronghorn.errors import InputError
 from pronghorn.onnx.lowering import MAX_ELEMENTS
+from pronghorn.onnx.reading import inputs_of
 
 Fixed = Mapping[str, Any] | None
 """Values by the names of inputs: numbers or arrays."""
@@ -29,8 +30,7 @@ def fix_inputs(proto: ModelProto, fixed: Fixed) -> None:
     if fixed is not None and not isinstance(fixed, Mapping):
         raise InputError(f"fixed is {fixed!r:.100}: give values by the names of inputs, such as {{'sr': 16000}}")
     graph = proto.graph
-    stored = {tensor.name for tensor in graph.initializer}
-    entries = {entry.name: entry for entry in graph.input if entry.name not in stored}
+    entries = {entry.name: entry for entry in inputs_of(graph)}
     for name, value in (fixed or {}).items():
         if name not in entries:
             raise InputError(f"there is no input {name!r} to fix: the model's are {', '.join(entries) or 'none'}")

@@ -42,7 +42,7 @@ from pronghorn.onnx.merging import Targets
 from pronghorn.onnx.operators import advice_beside, before_layers, inside, lower, unsupported
 from pronghorn.onnx.probabilities import are_probabilities
 from pronghorn.onnx.pruning import needed_nodes, refuse_unmade, remove_weights, replace_all
-from pronghorn.onnx.reading import Source, guarded, initializers, names_read, read, refuse_left_out
+from pronghorn.onnx.reading import Source, guarded, initializers, inputs_of, names_read, read, refuse_left_out
 from pronghorn.onnx.registry import OF_SHAPES, RECURRENT, name_of
 from pronghorn.onnx.rewriting import rewrite
 from pronghorn.onnx.sequences import without_sequences
@@ -359,9 +359,8 @@ def _cut(proto: ModelProto, output: Output) -> tuple[list[str], Row | None]:
     needed = {wanted}.union(*map(names_read, nodes))
     known = [entry for entry in (*graph.output, *graph.value_info) if entry.name == wanted]
     remove_weights(graph, needed)
-    stored = {tensor.name for tensor in graph.initializer}
     kind = known[0].type.tensor_type.elem_type if known else TensorProto.FLOAT
-    replace_all(graph.input, [entry for entry in graph.input if entry.name in needed and entry.name not in stored])
+    replace_all(graph.input, [entry for entry in inputs_of(graph) if entry.name in needed])
     replace_all(graph.node, nodes)
     replace_all(graph.output, [helper.make_tensor_value_info(wanted, kind, None)])
     replace_all(graph.value_info, [])

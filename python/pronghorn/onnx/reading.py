@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx
 import onnx.external_data_helper
 import onnx.inliner
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
 from pronghorn.errors import InputError, ModelFileError, UnsupportedModelError
 from pronghorn.onnx.advice import export_advice
@@ -86,6 +86,12 @@ def free_in(graph: GraphProto, name: str) -> str:
     """The name, or a longer one where a graph has it."""
     stored, given = (tensor.name for tensor in graph.initializer), (entry.name for entry in graph.input)
     return free_name(name, {*stored, *given, *(output for node in graph.node for output in node.output)})
+
+
+def inputs_of(graph: GraphProto) -> list[ValueInfoProto]:
+    """The inputs of a graph that are no weights, which old files list among them."""
+    stored = {tensor.name for tensor in graph.initializer}
+    return [entry for entry in graph.input if entry.name not in stored]
 
 
 def initializers(tensors: Iterable[TensorProto]) -> dict[str, npt.NDArray[Any]]:
